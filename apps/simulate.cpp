@@ -153,6 +153,10 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
     extra.emplace_back("preemptions", std::to_string(r.stats.preemptions));
     extra.emplace_back("tier_saved_blocks", std::to_string(r.stats.saved_blocks));
     extra.emplace_back("tier_loaded_blocks", std::to_string(r.stats.loaded_blocks));
+    extra.emplace_back("kv_peak_held_blocks", std::to_string(r.stats.peak_held_blocks));
+    extra.emplace_back("kv_peak_started_blocks", std::to_string(r.stats.peak_started_blocks));
+    extra.emplace_back("kv_block_bytes", dump_json(SimulateJson(m.block_bytes)));
+    extra.emplace_back("redirected_requests", std::to_string(r.redirected));
     extra.emplace_back("stage_times", pipeline_json(r.stats.pipeline));
     fmt::print("{}\n", summary_json(r.summary, settings.percentiles, extra));
     return;
@@ -162,6 +166,7 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
              m.options.replica.token_budget, workload.source);
   fmt::print("{}", summary_table(r.summary, settings.percentiles));
   const PipelineTimes& t = r.stats.pipeline;
+  if (m.options.autoscale) fmt::print("{} requests on the machine that was added\n", r.redirected);
   if (m.options.replica.tier_pages > 0) {
     fmt::print("tier: {} blocks saved, {} loaded\n", r.stats.saved_blocks, r.stats.loaded_blocks);
   }

@@ -25,6 +25,7 @@ struct SimulateArguments {
   std::optional<std::int64_t> kv_tier_tokens;
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
+  std::string autoscale;  // RATE,CHECK,START
   // The scheduler.
   std::string scheduler = "stall-free";
   std::string token_budget = "512";

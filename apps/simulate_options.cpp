@@ -24,6 +24,11 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
                   "requests to replicas: round-robin (default) or least-loaded")
       ->group(group);
   command
+      .add_option("--autoscale", a.autoscale,
+                  "RATE,CHECK,START: a replica more, START seconds after a window of CHECK seconds "
+                  "has over 1.5 times RATE requests per second; takes the requests beyond RATE")
+      ->group(group);
+  command
       .add_option("--gpus-per-node", a.gpus_per_node, "beyond, a network joins them (default 8)")
       ->group(group);
   command.add_option("--network-gbps", a.network_gbps, "between nodes, in Gbit/s (default 100)")

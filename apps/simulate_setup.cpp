@@ -145,6 +145,11 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
   auto dispatch = find_dispatch(a.dispatch);
   if (!dispatch) return with_context("--dispatch", std::move(dispatch).error());
   simulation.dispatch = *dispatch;
+  if (!a.autoscale.empty()) {
+    auto autoscale = parse_autoscale(a.autoscale);
+    if (!autoscale) return with_context("--autoscale", std::move(autoscale).error());
+    simulation.autoscale = *autoscale;
+  }
   RETURN_IF_ERROR(parse_load(a, replica.max_model_len, settings.load));
   ASSIGN_OR_RETURN(settings.percentiles, parse_percentiles(a.metric_percentiles));
   return settings;

@@ -41,6 +41,14 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
     own.seed += static_cast<std::uint64_t>(i);
     replicas.push_back(std::make_unique<Replica>(own, cost, recorder));
   }
+  std::unique_ptr<Replica> added;
+  std::optional<Autoscaler> autoscaler;
+  if (options.autoscale) {
+    ReplicaOptions own = options.replica;
+    own.seed += static_cast<std::uint64_t>(options.replicas);
+    added = std::make_unique<Replica>(own, cost, recorder);
+    autoscaler.emplace(*options.autoscale);
+  }
   const std::size_t count = workload.requests.size();
   for (std::size_t i = 0; i < count; ++i) {
     const WorkloadRequest& request = workload.requests[i];
@@ -48,13 +56,18 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
     if (options.dispatch == Dispatch::kLeastLoaded) {
       for (const auto& replica : replicas) replica->run_until(request.arrival);
     }
-    replicas[choose(replicas, options.dispatch, i)]->add(request);
+    const bool redirected = autoscaler && autoscaler->redirect(request.arrival);
+    (redirected ? added : replicas[choose(replicas, options.dispatch, i)])->add(request);
     if (progress && i % kReportEvery == 0 &&
         !progress(static_cast<double>(i) / static_cast<double>(count))) {
       return Error{ErrorCode::kCancelled, "the simulation was interrupted"};
     }
   }
   SimulationResult result;
+  if (autoscaler) {
+    result.redirected = autoscaler->redirected();
+    replicas.push_back(std::move(added));
+  }
   Duration end{0};
   for (const auto& replica : replicas) {
     replica->finish();

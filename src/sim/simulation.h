@@ -12,6 +12,7 @@
 #include "sim/deployment.h"
 #include "sim/replica.h"
 #include "sim/step_cost.h"
+#include "workload/autoscaler.h"
 #include "workload/capacity_search.h"
 #include "workload/serving_summary.h"
 #include "workload/workload.h"
@@ -31,11 +32,14 @@ struct SimulationOptions {
   std::int32_t replicas = 1;
   Dispatch dispatch = Dispatch::kRoundRobin;
   Goodput goodput;
+  // One machine more, which takes what the autoscaler redirects.
+  std::optional<AutoscaleOptions> autoscale = std::nullopt;
 };
 
 struct SimulationResult {
   ServingSummary summary;
-  ReplicaStats stats;  // of all replicas
+  ReplicaStats stats;           // of all replicas
+  std::int64_t redirected = 0;  // requests, by the autoscaler
 };
 
 // Called with the share of the arrivals that are simulated; false ends the run with kCancelled.

@@ -253,6 +253,30 @@ TEST(Simulation, ReplicasShareTheRequests) {
 }
 
 // When every other request is long, taking turns gives all of those to one replica.
+TEST(Simulation, AnAutoscalersMachineTakesABurstsSurplus) {
+  // 2 requests per second, 10 from second 10 to 20; a machine can compute about 3.
+  Workload workload;
+  for (int tenths = 0; tenths < 600; tenths += tenths >= 100 && tenths < 200 ? 1 : 5) {
+    workload.requests.push_back({.arrival = milliseconds(100 * tenths),
+                                 .prompt_tokens = 64,
+                                 .output_tokens = 40,
+                                 .prefix_pieces = {}});
+  }
+  EvenCost cost;
+  SimulationOptions options = small_options();
+  options.replica.max_num_seqs = 1;
+  const auto alone = simulate(workload, options, cost);
+  options.autoscale = AutoscaleOptions{
+      .rate = 2, .check = std::chrono::seconds(1), .start = std::chrono::seconds(2)};
+  const auto scaled = simulate(workload, options, cost);
+  ASSERT_TRUE(alone && scaled);
+  const auto all = static_cast<std::int64_t>(workload.requests.size());
+  EXPECT_EQ(alone->redirected, 0);
+  EXPECT_EQ(scaled->summary.completed, all);
+  EXPECT_NEAR(static_cast<double>(scaled->redirected), 80, 3);  // 8 per second for 10 seconds
+  EXPECT_LT(scaled->summary.ttft.greatest(), alone->summary.ttft.greatest());
+}
+
 TEST(Simulation, TheLeastLoadedReplicaIsTheOneWithLeastToDo) {
   Workload workload = some_requests(200, milliseconds(40));
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {

@@ -278,6 +278,18 @@ TEST(SimulateCli, ErrorsNameTheMissingOption) {
   expect_refused(simulate({"--profile", "p.json", "--gpu", "a40"}), 2, "leave out --gpu");
 }
 
+TEST(SimulateCli, AnAutoscalerRedirectsABurst) {
+  const json r =
+      result_of(simulate_on("a100-80g", "llama-3-8b",
+                            {"--rate-steps", "1x20,8x20,1x20", "--lengths", "fixed:200,50",
+                             "--burstiness", "100", "--autoscale", "1,2,5", "--json"}));
+  EXPECT_NEAR(r["redirected_requests"].get<int>(), 140, 20);
+  EXPECT_EQ(r["failed"], 0);
+  EXPECT_GT(r["kv_peak_held_blocks"], 0);
+  expect_refused(simulate_on("a100-80g", "llama-3-8b", {"--qps", "1", "--autoscale", "1,2"}), 2,
+                 "--autoscale: '1,2' is not RATE,CHECK,START");
+}
+
 ProcessResult profile_memory(const std::string& model, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {SLUICE_BINARY, "profile", model, "--gpu", "h100"});
   return test::run_process(arguments, {"", false});
