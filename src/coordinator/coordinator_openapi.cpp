@@ -32,6 +32,8 @@ ordered_json body_of(LendVerb verb) {
   };
   if (verb == LendVerb::kJoin) {
     add("device", text());
+    add("kind", {{"type", "string"}, {"enum", {"budget", "pages"}}}, false);
+    add("socket", text(), false);
     add("held", list(entry), false);
     add("leases", list(entry), false);
   } else {
@@ -44,10 +46,11 @@ ordered_json body_of(LendVerb verb) {
     add("key", text());
   }
   const bool names_lease = verb == LendVerb::kLease || verb == LendVerb::kReclaim ||
-                           verb == LendVerb::kUnlease || verb == LendVerb::kFree ||
-                           verb == LendVerb::kRespond;
+                           verb == LendVerb::kUnlease || verb == LendVerb::kRevoke ||
+                           verb == LendVerb::kFree || verb == LendVerb::kRespond;
   if (names_lease) add("lease", text());
-  if ((names_lease && verb != LendVerb::kUnlease) || verb == LendVerb::kAllocate) {
+  const bool takes_all = verb == LendVerb::kUnlease || verb == LendVerb::kRevoke;
+  if ((names_lease && !takes_all) || verb == LendVerb::kAllocate) {
     add("bytes", bytes());
   }
   return object(properties, required);
@@ -60,6 +63,7 @@ const char* summary_of(LendVerb verb) {
     case LendVerb::kLease: return "Offers memory, or raises an offer";
     case LendVerb::kReclaim: return "Takes a part of an offer back";
     case LendVerb::kUnlease: return "Takes all of an offer back";
+    case LendVerb::kRevoke: return "Says that recalled pages were taken back without consent";
     case LendVerb::kAllocate: return "Borrows up to so many bytes";
     case LendVerb::kFree: return "Gives bytes back by choice";
     case LendVerb::kRespond: return "Gives back bytes that were recalled";

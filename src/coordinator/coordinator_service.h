@@ -38,8 +38,8 @@ class CoordinatorService final : public http::Handler {
   const BearerToken token_;
   const Clock& clock_;
   const std::string version_;
-  std::array<Counter, 9> handled_;  // by verb
-  std::array<Counter, 9> refused_;
+  std::array<Counter, 10> handled_;  // by verb
+  std::array<Counter, 10> refused_;
   Counter wrong_tokens_;
 };
 

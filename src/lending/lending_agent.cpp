@@ -20,6 +20,15 @@ std::int64_t LendingAgent::borrowed() const {
   return sum;
 }
 
+std::vector<LoanView> LendingAgent::loans() const {
+  std::vector<LoanView> views;
+  if (state_ != LendingState::kJoined) return views;
+  for (const auto& [lease, loan] : loans_) {
+    views.push_back({lease, {}, loan.bytes, loan.keep, loan.socket});
+  }
+  return views;
+}
+
 std::int64_t LendingAgent::kept() const {
   std::int64_t sum = 0;
   for (const auto& [lease, loan] : loans_) sum += loan.keep;
@@ -57,6 +66,7 @@ LendRequest LendingAgent::request(LendVerb verb) {
 LendRequest LendingAgent::join() {
   LendRequest message = request(LendVerb::kJoin);
   message.device = options_.device;
+  message.kind = options_.kind;
   message.epoch = 0;
   message.held = held();
   return message;
@@ -144,7 +154,8 @@ void LendingAgent::take(const LendReply& reply) {
   available_ = reply.available;
   const std::int64_t before = kept();
   loans_.clear();
-  for (const LoanView& loan : reply.loans) loans_[loan.lease] = {loan.bytes, loan.keep};
+  for (const LoanView& loan : reply.loans)
+    loans_[loan.lease] = {loan.bytes, loan.keep, loan.socket};
   if (kept() < before && kept() < borrowed()) ++recalls_;
 }
 

@@ -30,6 +30,7 @@ struct LendingAgentOptions {
   std::string key_prefix;  // differs from that of every other process, also of the same name
   std::int64_t least = 0;
   std::int64_t most = 0;
+  LendKind kind = LendKind::kBudget;
 };
 
 enum class LendingState : std::uint8_t {
@@ -56,6 +57,8 @@ class LendingAgent {
   std::int64_t limit() const;
   std::int64_t borrowed() const;  // held, those that are asked back included
   LendingState state() const { return state_; }
+  // All loans while joined, else none: without a coordinator no page of another process is used.
+  std::vector<LoanView> loans() const;
   std::uint64_t recalls() const { return recalls_; }
   // The message that ends the party in order; empty when it has not joined.
   std::optional<LendRequest> leave() const;
@@ -64,6 +67,7 @@ class LendingAgent {
   struct Loan {
     std::int64_t bytes = 0;
     std::int64_t keep = 0;
+    std::string socket = {};
   };
 
   LendRequest request(LendVerb verb);

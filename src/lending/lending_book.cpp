@@ -38,6 +38,10 @@ bool changes_something(LendVerb verb) {
   return verb != LendVerb::kHeartbeat && verb != LendVerb::kLeave;
 }
 
+// Parties of one device that lend pages have a pool of their own. No name has a slash.
+constexpr std::string_view kPagesPool = "/pages";
+bool is_pages(std::string_view pool) { return pool.ends_with(kPagesPool); }
+
 LendAnswer wrong_amount(const char* field, std::int64_t least, std::int64_t given) {
   return fault(LendFault::kBadRequest, fmt::format("{} must be from {} to {} bytes, not {}", field,
                                                    least, kMaxLeaseBytes, given));
@@ -157,89 +161,6 @@ std::int64_t LendingBook::available_to(const std::string& name, const Party& par
   return std::max({free - reserved, std::min(free, fair - held), std::int64_t{0}});
 }
 
-// Decides anew how much of each loan its holder may keep.
-void LendingBook::rebalance(const std::string& device) {
-  for (auto& [name, party] : parties_) {
-    if (party.device != device) continue;
-    for (auto& [lease, loan] : party.loans) loan.keep = loan.bytes;
-  }
-  recall_for_lenders(device);
-  recall_for_demand(device);
-}
-
-void LendingBook::recall_for_lenders(const std::string& device) {
-  for (const auto& [name, lease] : leases_) {
-    std::int64_t excess = lease.lent - lease.target;
-    if (lease.device != device || excess <= 0) continue;
-    // After a start, its lender may still come.
-    if (lease.lender.empty() && !lease.is_budget && !recovered_) continue;
-    std::vector<Loan*> loans;
-    for (auto& [party_name, party] : parties_) {
-      if (const auto found = party.loans.find(name); found != party.loans.end()) {
-        loans.push_back(&found->second);
-      }
-    }
-    std::ranges::stable_sort(loans, std::greater(), [](const Loan* loan) { return loan->bytes; });
-    for (Loan* loan : loans) {
-      const std::int64_t recalled = std::min(excess, loan->keep);
-      loan->keep -= recalled;
-      excess -= recalled;
-    }
-  }
-}
-
-void LendingBook::recall_for_demand(const std::string& device) {
-  struct Holder {
-    Party* party;
-    std::int64_t keep = 0;
-  };
-  std::vector<Holder> holders;
-  std::int64_t memory = 0;
-  std::int64_t coming = 0;  // free, or already asked back
-  std::int64_t lack = 0;
-  std::int64_t entitled = 0;  // of the lack: what parties below their share may claim
-  for (const auto& [name, lease] : leases_) {
-    if (lease.device != device) continue;
-    memory += lease.target;
-    coming += std::max<std::int64_t>(lease.target - lease.lent, 0);
-  }
-  for (auto& [name, party] : parties_) {
-    if (party.device != device) continue;
-    Holder holder{&party};
-    for (const auto& [lease, loan] : party.loans) holder.keep += loan.keep;
-    holders.push_back(holder);
-  }
-  if (holders.empty()) return;
-  const std::int64_t share = memory / static_cast<std::int64_t>(holders.size());
-  for (const Holder& holder : holders) {
-    lack += holder.party->want;
-    entitled += std::clamp<std::int64_t>(share - holder.keep, 0, holder.party->want);
-  }
-  const auto recall = [](Holder& holder, std::int64_t bytes) {
-    for (auto& [lease, loan] : holder.party->loans) {
-      const std::int64_t part = std::min(bytes, loan.keep);
-      loan.keep -= part;
-      holder.keep -= part;
-      bytes -= part;
-    }
-  };
-  std::ranges::stable_sort(holders, std::greater(), &Holder::keep);
-  lack = std::max<std::int64_t>(lack - coming, 0);
-  entitled = std::max<std::int64_t>(entitled - coming, 0);
-  for (Holder& holder : holders) {
-    if (holder.party->want > 0) continue;
-    const std::int64_t bytes = std::min({lack, holder.party->spare, holder.keep});
-    recall(holder, bytes);
-    lack -= bytes;
-    entitled = std::max<std::int64_t>(entitled - bytes, 0);
-  }
-  for (Holder& holder : holders) {
-    const std::int64_t bytes = std::min(entitled, std::max<std::int64_t>(holder.keep - share, 0));
-    recall(holder, bytes);
-    entitled -= bytes;
-  }
-}
-
 LendReply LendingBook::view(TimePoint now, const std::string& name, const Party& party) const {
   LendReply reply;
   reply.epoch = members_.at(name).epoch;
@@ -247,11 +168,20 @@ LendReply LendingBook::view(TimePoint now, const std::string& name, const Party&
   if (!grants(now)) reply.no_grants_for = start_ + options_.expiry - now;
   if (grants(now)) reply.available = std::min(party.want, available_to(name, party));
   for (const auto& [lease, loan] : party.loans) {
-    reply.loans.push_back({lease, leases_.at(lease).lender, loan.bytes, loan.keep});
+    const std::string& lender = leases_.at(lease).lender;
+    const auto found = parties_.find(lender);
+    reply.loans.push_back({lease, lender, loan.bytes, loan.keep,
+                           found == parties_.end() ? std::string() : found->second.socket});
   }
   for (const auto& [lease, l] : leases_) {
     if (l.lender != name) continue;
     reply.leases.push_back({lease, l.bytes, l.bytes - l.target, l.lent});
+    if (!is_pages(l.device)) continue;
+    for (const auto& [holder, other] : parties_) {
+      const auto loan = other.loans.find(lease);
+      if (loan == other.loans.end()) continue;
+      reply.leases.back().holders.push_back({holder, loan->second.bytes, loan->second.keep});
+    }
   }
   return reply;
 }
@@ -267,6 +197,10 @@ LendAnswer LendingBook::check_names(const LendRequest& request) const {
   }
   if (request.verb == LendVerb::kJoin && !is_name(request.device)) {
     return fault(LendFault::kBadRequest, fmt::format("device must be {}", kNameRule));
+  }
+  if (!request.socket.empty() && (request.kind != LendKind::kPages || !is_name(request.socket))) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("socket is for the kind 'pages', and must be {}", kNameRule));
   }
   for (const LeaseBytes& held : request.held) {
     if (!is_lease_name(held.lease)) {
@@ -286,7 +220,11 @@ LendAnswer LendingBook::check_names(const LendRequest& request) const {
 LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
   advance(now);
   if (auto checked = check_names(request); checked.fault != LendFault::kNone) return checked;
-  if (request.verb == LendVerb::kJoin) return join(now, request);
+  if (request.verb == LendVerb::kJoin) {
+    LendRequest pooled = request;
+    if (request.kind == LendKind::kPages) pooled.device += kPagesPool;
+    return join(now, pooled);
+  }
   const Standing standing = members_.standing(request.party, request.epoch);
   if (standing == Standing::kUnknown) {
     return fault(LendFault::kUnknownParty,
@@ -353,6 +291,7 @@ LendAnswer LendingBook::act(TimePoint now, Party& party, const LendRequest& requ
     case LendVerb::kLease: answer = lease(party, request); break;
     case LendVerb::kReclaim:
     case LendVerb::kUnlease: answer = reclaim(party, request); break;
+    case LendVerb::kRevoke: answer = revoke(request); break;
     case LendVerb::kAllocate: answer = allocate(now, party, request); break;
     case LendVerb::kFree:
     case LendVerb::kRespond: answer = give_back(party, request); break;
@@ -409,6 +348,7 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   }
   Party& party = parties_[request.party];
   party.device = request.device;
+  party.socket = request.socket;
   members_.join(now, request.party, request.key);
   changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
@@ -512,6 +452,33 @@ LendAnswer LendingBook::reclaim(Party&, const LendRequest& request) {
   LendAnswer answer;
   settle(found);
   const auto left = leases_.find(name);
+  answer.reply.returned = before - (left == leases_.end() ? 0 : left->second.bytes);
+  return answer;
+}
+
+// The lender has the memory already: what holders were to give back is theirs no more.
+LendAnswer LendingBook::revoke(const LendRequest& request) {
+  const std::string name = request.party + "/" + request.lease;
+  const auto found = leases_.find(name);
+  if (found == leases_.end() || found->second.lender != request.party) {
+    return fault(LendFault::kUnknownLease, fmt::format("there is no lease '{}'", name));
+  }
+  if (!is_pages(found->second.device)) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("lease '{}' is not of the kind 'pages': its loans go back by consent; "
+                             "use reclaim",
+                             name));
+  }
+  const std::int64_t before = found->second.bytes;
+  for (auto& [holder, other] : parties_) {
+    const auto loan = other.loans.find(name);
+    if (loan == other.loans.end() || loan->second.keep == loan->second.bytes) continue;
+    changed_parties_.insert(holder);
+    take_back(other, name, loan->second.bytes - loan->second.keep);
+  }
+  settle(found);
+  const auto left = leases_.find(name);
+  LendAnswer answer;
   answer.reply.returned = before - (left == leases_.end() ? 0 : left->second.bytes);
   return answer;
 }

@@ -10,7 +10,8 @@
 // - After a start nothing is granted or returned for one `expiry`, while parties present what they
 //   hold. A lender presents all that was not returned to it.
 //
-// Loans come back by consent. The book says how much of each loan its holder may keep:
+// Loans come back by consent; those of pages also when their lender revokes them. The book says how
+// much of each loan its holder may keep:
 // - less, when the lender wants its memory back (the largest loans shrink first);
 // - less, when others lack memory: first what holders say they can spare; then, for a party that
 //   holds less than its share, what others hold beyond theirs. A share is the device's memory
@@ -41,7 +42,7 @@ struct LendingOptions {
 
 struct PartyView {
   std::string party;
-  std::string device;
+  std::string device;  // a party of the kind "pages": "DEVICE/pages", as in the other views
   std::uint64_t epoch = 0;
   Duration silent_for{0};
   std::int64_t held = 0;
@@ -87,6 +88,7 @@ struct PartyRecord {
   std::vector<LeaseBytes> loans;
   std::vector<std::string> joins;  // keys of its joins and of earlier processes of its name
   std::vector<RememberedRequest> remembered;
+  std::string socket = {};
   friend bool operator==(const PartyRecord&, const PartyRecord&) = default;
 };
 
@@ -142,7 +144,8 @@ class LendingBook {
     std::int64_t keep = 0;
   };
   struct Party {
-    std::string device;
+    std::string device;  // with kPages: "DEVICE/pages"
+    std::string socket;
     std::int64_t want = 0;
     std::int64_t spare = 0;
     std::map<std::string, Loan> loans;  // by lease
@@ -162,6 +165,7 @@ class LendingBook {
   LendAnswer join(TimePoint now, const LendRequest& request);
   LendAnswer lease(Party& party, const LendRequest& request);
   LendAnswer reclaim(Party& party, const LendRequest& request);
+  LendAnswer revoke(const LendRequest& request);
   LendAnswer allocate(TimePoint now, Party& party, const LendRequest& request);
   LendAnswer give_back(Party& party, const LendRequest& request);
   LendAnswer check_names(const LendRequest& request) const;

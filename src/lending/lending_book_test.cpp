@@ -363,10 +363,12 @@ TEST(LendingBookRandomTest, KeepsItsInvariants) {
         book = LendingBook(options, at(now));
       }
       LendRequest request;
-      request.verb = static_cast<LendVerb>(rng.below(9));
+      request.verb = static_cast<LendVerb>(rng.below(10));
       request.party = std::string(1, static_cast<char>('a' + rng.below(4)));
       request.key = "k" + std::to_string(rng.below(200));
       request.device = rng.below(8) == 0 ? "gpu" : "cpu";
+      if (request.party == "d") request.kind = LendKind::kPages;
+      if (rng.below(9) == 0) request.kind = LendKind::kPages;
       const char* const leases[] = {"x", "y", "a/x", "b/y", "budget/cpu"};
       request.lease = leases[rng.below(5)];
       request.bytes = static_cast<std::int64_t>(rng.below(400)) - 5;

@@ -16,9 +16,10 @@ namespace {
 using LendJson = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 6;
-constexpr std::array kVerbs = {LendVerb::kJoin,    LendVerb::kHeartbeat, LendVerb::kLease,
-                               LendVerb::kReclaim, LendVerb::kUnlease,   LendVerb::kAllocate,
-                               LendVerb::kFree,    LendVerb::kRespond,   LendVerb::kLeave};
+constexpr std::array kVerbs = {LendVerb::kJoin,     LendVerb::kHeartbeat, LendVerb::kLease,
+                               LendVerb::kReclaim,  LendVerb::kUnlease,   LendVerb::kRevoke,
+                               LendVerb::kAllocate, LendVerb::kFree,      LendVerb::kRespond,
+                               LendVerb::kLeave};
 constexpr std::array kFaults = {LendFault::kBadRequest, LendFault::kUnknownParty,
                                 LendFault::kStaleEpoch, LendFault::kUnknownLease,
                                 LendFault::kKeyReused,  LendFault::kTooMany,
@@ -29,7 +30,8 @@ bool has_lease(LendVerb verb) {
   return has_key(verb) && verb != LendVerb::kJoin && verb != LendVerb::kAllocate;
 }
 bool has_bytes(LendVerb verb) {
-  return has_key(verb) && verb != LendVerb::kJoin && verb != LendVerb::kUnlease;
+  return has_key(verb) && verb != LendVerb::kJoin && verb != LendVerb::kUnlease &&
+         verb != LendVerb::kRevoke;
 }
 
 std::int64_t milliseconds_left(Duration time) {  // rounded up: 0 says that nothing is left
@@ -48,11 +50,22 @@ class Members {
     if (!object.is_object()) fail("the body must be a JSON object");
   }
 
-  void text(const char* name, std::string& out) {
-    const nlohmann::json* value = find(name, true);
+  void text(const char* name, std::string& out, bool required = true) {
+    const nlohmann::json* value = find(name, required);
     if (value == nullptr) return;
     if (!value->is_string()) return fail(fmt::format("{}{} must be a text", where_, name));
     out = value->get<std::string>();
+  }
+  void kind(LendKind& out) {
+    const nlohmann::json* value = find("kind", false);
+    if (value == nullptr) return;
+    for (const LendKind known : {LendKind::kBudget, LendKind::kPages}) {
+      if (*value == lend_kind_name(known)) {
+        out = known;
+        return;
+      }
+    }
+    fail(fmt::format("{}kind must be 'budget' or 'pages'", where_));
   }
   // A whole number that fits; more than 64 bits or a fraction is refused.
   void integer(const char* name, std::int64_t& out, bool required) {
@@ -118,15 +131,28 @@ LendJson list_json(const std::vector<LeaseBytes>& list) {
 }
 
 LendJson loan_json(const LoanView& loan) {
-  return {
+  LendJson json = {
       {"lease", loan.lease}, {"lender", loan.lender}, {"bytes", loan.bytes}, {"keep", loan.keep}};
+  if (!loan.socket.empty()) json["socket"] = loan.socket;
+  return json;
 }
 
 LendJson lease_json(const LeaseView& lease) {
-  return {{"lease", lease.lease},
-          {"bytes", lease.bytes},
-          {"wanted_back", lease.wanted_back},
-          {"lent", lease.lent}};
+  LendJson json = {{"lease", lease.lease},
+                   {"bytes", lease.bytes},
+                   {"wanted_back", lease.wanted_back},
+                   {"lent", lease.lent}};
+  for (const LeaseHolder& holder : lease.holders) {
+    json["holders"].push_back(
+        {{"party", holder.party}, {"bytes", holder.bytes}, {"keep", holder.keep}});
+  }
+  return json;
+}
+
+// A pool is "DEVICE" or "DEVICE/pages".
+std::string device_of(const std::string& pool) { return pool.substr(0, pool.find('/')); }
+std::string_view kind_of(const std::string& pool) {
+  return lend_kind_name(pool.find('/') == std::string::npos ? LendKind::kBudget : LendKind::kPages);
 }
 
 template <class T>
@@ -154,6 +180,39 @@ Result<LendAnswer> parse_fault(const nlohmann::json& error) {
   return answer;
 }
 
+bool are_amounts(std::int64_t bytes, std::int64_t keep) {
+  return bytes >= 0 && bytes <= kMaxLeaseBytes && keep >= 0 && keep <= bytes;
+}
+
+Status parse_leases(const nlohmann::json& root, LendReply& reply) {
+  const auto leases = root.find("leases");
+  if (leases == root.end()) return {};
+  if (!leases->is_array()) return invalid_argument("leases is no list");
+  for (const nlohmann::json& item : *leases) {
+    if (!item.is_object()) return invalid_argument("leases: an entry is no object");
+    LeaseView lease{text_of(item, "lease"), number_of<std::int64_t>(item, "bytes"),
+                    number_of<std::int64_t>(item, "wanted_back"),
+                    number_of<std::int64_t>(item, "lent")};
+    if (!are_amounts(lease.bytes, lease.wanted_back) || !are_amounts(lease.bytes, lease.lent)) {
+      return invalid_argument("leases: bytes, wanted_back or lent is out of range");
+    }
+    const auto holders = item.find("holders");
+    if (holders != item.end() && holders->is_array()) {
+      for (const nlohmann::json& entry : *holders) {
+        if (!entry.is_object()) return invalid_argument("leases: a holder is no object");
+        LeaseHolder holder{text_of(entry, "party"), number_of<std::int64_t>(entry, "bytes"),
+                           number_of<std::int64_t>(entry, "keep")};
+        if (!are_amounts(holder.bytes, holder.keep)) {
+          return invalid_argument("leases: bytes or keep of a holder is out of range");
+        }
+        lease.holders.push_back(std::move(holder));
+      }
+    }
+    reply.leases.push_back(std::move(lease));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::span<const LendVerb> lend_verbs() { return kVerbs; }
@@ -165,6 +224,7 @@ std::string_view lend_verb_name(LendVerb verb) {
     case LendVerb::kLease: return "lease";
     case LendVerb::kReclaim: return "reclaim";
     case LendVerb::kUnlease: return "unlease";
+    case LendVerb::kRevoke: return "revoke";
     case LendVerb::kAllocate: return "allocate";
     case LendVerb::kFree: return "free";
     case LendVerb::kRespond: return "respond";
@@ -182,6 +242,8 @@ Result<LendRequest> parse_lend_request(LendVerb verb, std::string_view body) {
   members.text("party", request.party);
   if (verb == LendVerb::kJoin) {
     members.text("device", request.device);
+    members.kind(request.kind);
+    members.text("socket", request.socket, false);
     members.list("held", request.held);
     members.list("leases", request.leases);
   } else {
@@ -205,6 +267,8 @@ std::string lend_request_json(const LendRequest& request) {
   LendJson body = {{"party", request.party}};
   if (verb == LendVerb::kJoin) {
     body["device"] = request.device;
+    if (request.kind == LendKind::kPages) body["kind"] = lend_kind_name(request.kind);
+    if (!request.socket.empty()) body["socket"] = request.socket;
     body["held"] = list_json(request.held);
     body["leases"] = list_json(request.leases);
   } else {
@@ -262,12 +326,14 @@ Result<LendAnswer> parse_lend_answer(std::string_view body) {
   for (const nlohmann::json& item : *loans) {
     if (!item.is_object()) return invalid_argument("loans: an entry is no object");
     LoanView loan{text_of(item, "lease"), text_of(item, "lender"),
-                  number_of<std::int64_t>(item, "bytes"), number_of<std::int64_t>(item, "keep")};
-    if (loan.bytes < 0 || loan.bytes > kMaxLeaseBytes || loan.keep < 0 || loan.keep > loan.bytes) {
+                  number_of<std::int64_t>(item, "bytes"), number_of<std::int64_t>(item, "keep"),
+                  text_of(item, "socket")};
+    if (!are_amounts(loan.bytes, loan.keep)) {
       return invalid_argument("loans: bytes or keep is out of range");
     }
     reply.loans.push_back(std::move(loan));
   }
+  RETURN_IF_ERROR(parse_leases(root, reply));
   return answer;
 }
 
@@ -275,7 +341,8 @@ std::string lending_status_json(const LendingStatus& status) {
   LendJson parties = LendJson::array();
   for (const PartyView& party : status.parties) {
     parties.push_back({{"party", party.party},
-                       {"device", party.device},
+                       {"device", device_of(party.device)},
+                       {"kind", kind_of(party.device)},
                        {"epoch", party.epoch},
                        {"silent_for_ms", milliseconds(party.silent_for)},
                        {"held", party.held},
@@ -285,7 +352,8 @@ std::string lending_status_json(const LendingStatus& status) {
   LendJson leases = LendJson::array();
   for (const DeviceLeaseView& lease : status.leases) {
     LendJson json = lease_json(lease.lease);
-    json["device"] = lease.device;
+    json["device"] = device_of(lease.device);
+    json["kind"] = kind_of(lease.device);
     json["lender"] = lease.lender;
     leases.push_back(std::move(json));
   }

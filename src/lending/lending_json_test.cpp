@@ -13,6 +13,8 @@ TEST(LendingJsonTest, RequestsSurviveTheirText) {
                    .epoch = 7,
                    .key = "k",
                    .device = "cpu",
+                   .kind = LendKind::kPages,
+                   .socket = "s",
                    .lease = "b/x",
                    .bytes = 5,
                    .want = 6,
@@ -36,7 +38,8 @@ TEST(LendingJsonTest, AnswersSurviveTheirText) {
   answer.reply.no_grants_for = std::chrono::seconds(3);
   answer.reply.granted = 4;
   answer.reply.available = 2;
-  answer.reply.loans = {{"b/x", "b", 10, 6}};
+  answer.reply.loans = {{"b/x", "b", 10, 6, "s"}};
+  answer.reply.leases = {{"a/pages", 20, 5, 15, {{"c", 15, 10}}}};
   const auto read = parse_lend_answer(lend_answer_json(answer));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->reply.epoch, 9U);
@@ -46,6 +49,11 @@ TEST(LendingJsonTest, AnswersSurviveTheirText) {
   EXPECT_EQ(read->reply.available, 2);
   ASSERT_EQ(read->reply.loans.size(), 1U);
   EXPECT_EQ(read->reply.loans[0].keep, 6);
+  EXPECT_EQ(read->reply.loans[0].socket, "s");
+  ASSERT_EQ(read->reply.leases.size(), 1U);
+  EXPECT_EQ(read->reply.leases[0].wanted_back, 5);
+  ASSERT_EQ(read->reply.leases[0].holders.size(), 1U);
+  EXPECT_EQ(read->reply.leases[0].holders[0], (LeaseHolder{"c", 15, 10}));
 
   answer.fault = LendFault::kStaleEpoch;
   answer.message = "over";

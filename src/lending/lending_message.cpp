@@ -2,6 +2,10 @@
 
 namespace sluice {
 
+std::string_view lend_kind_name(LendKind kind) {
+  return kind == LendKind::kPages ? "pages" : "budget";
+}
+
 std::string_view lend_fault_name(LendFault fault) {
   switch (fault) {
     case LendFault::kNone: return "none";

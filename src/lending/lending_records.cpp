@@ -13,6 +13,7 @@ LendingBook::LendingBook(LendingOptions options, TimePoint start, const LendingR
     if (parties_.size() >= kMaxParties) break;
     Party& party = parties_[record.party];
     party.device = record.device;
+    party.socket = record.socket;
     members_.restore(record.party,
                      {record.epoch, start, {record.joins.begin(), record.joins.end()}});
     party.remembered.assign(record.remembered.begin(), record.remembered.end());
@@ -56,7 +57,7 @@ LendingChanges LendingBook::take_changes() {
     }
     const Party& party = found->second;
     const Member& member = members_.at(name);
-    PartyRecord record{name, party.device, member.epoch, {}, {}, {}};
+    PartyRecord record{name, party.device, member.epoch, {}, {}, {}, party.socket};
     for (const auto& [lease, loan] : party.loans) record.loans.push_back({lease, loan.bytes});
     record.joins.assign(member.joins.begin(), member.joins.end());
     record.remembered.assign(party.remembered.begin(), party.remembered.end());

@@ -77,6 +77,7 @@ std::string party_json(const PartyRecord& party) {
                      {"joins", party.joins},
                      {"loans", RecordJson::array()},
                      {"remembered", RecordJson::array()}};
+  if (!party.socket.empty()) json["socket"] = party.socket;
   for (const LeaseBytes& loan : party.loans) {
     json["loans"].push_back({{"lease", loan.lease}, {"bytes", loan.bytes}});
   }
@@ -96,6 +97,7 @@ PartyRecord party_of(std::string_view name, const RecordJson& json, RecordReader
   PartyRecord party;
   party.party = name;
   party.device = read.text(json, "device");
+  if (json.contains("socket")) party.socket = read.text(json, "socket");
   party.epoch = static_cast<std::uint64_t>(
       read.amount(json, "epoch", 1, std::numeric_limits<std::int64_t>::max()));
   for (const RecordJson& item : read.list(json, "joins", LendingBook::kKeys)) {

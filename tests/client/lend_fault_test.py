@@ -38,8 +38,9 @@ def lent(at):
     return sum(loan["bytes"] for loan in status(at)["loans"])
 
 
-def party(at, name):
-    code, answer = call(at, "POST", "/v1/join", {"party": name, "key": "join", "device": "other"})
+def party(at, name, **fields):
+    code, answer = call(at, "POST", "/v1/join",
+                        {"party": name, "key": "join", "device": "other", **fields})
     assert code == 200, answer
     return answer["epoch"]
 
@@ -127,3 +128,51 @@ def test_replays_change_nothing(coordinator):
     code, answer = call(coordinator, "POST", "/v1/allocate",
                         {"party": "b", "epoch": epochs["b"], "key": "1", "bytes": 60})
     assert (code, answer["error"]["code"]) == (409, "stale_epoch")
+
+
+def test_pages_are_revoked_by_their_lender_only(coordinator):
+    epochs = {"l": party(coordinator, "l", kind="pages", socket="here"),
+              "b": party(coordinator, "b", kind="pages"), "x": party(coordinator, "x")}
+
+    def send(verb, name, expected=200, **fields):
+        code, answer = call(coordinator, "POST", f"/v1/{verb}",
+                            {"party": name, "epoch": epochs[name], **fields})
+        assert code == expected, (verb, fields, answer)
+        return answer
+
+    def live():
+        for name in epochs:
+            answer = send("heartbeat", name, want=0, spare=0)
+        return answer["no_grants_for_ms"]
+
+    while live() > 0:
+        pass
+    send("lease", "l", key="1", lease="pages", bytes=100)
+    assert send("allocate", "x", key="1", bytes=60)["granted"] == 0  # the other kind
+    loan = send("allocate", "b", key="1", bytes=60)["loans"][0]
+    assert loan == {"lease": "l/pages", "lender": "l", "bytes": 60, "keep": 60, "socket": "here"}
+    kinds = {item["party"]: (item["device"], item["kind"])
+             for item in status(coordinator)["parties"]}
+    assert kinds == {"l": ("other", "pages"), "b": ("other", "pages"), "x": ("other", "budget")}
+    lease = send("reclaim", "l", key="2", lease="pages", bytes=70)["leases"][0]
+    assert lease["holders"] == [{"party": "b", "bytes": 60, "keep": 30}]
+    before = facts(coordinator)
+    for name, wrong, expected in (("b", "pages", 404), ("x", "pages", 404), ("l", "other", 404),
+                                  ("l", "", 404), ("l", "l/pages", 404)):
+        send("revoke", name, expected, key="3", lease=wrong)
+    send("revoke", "l", 400, key="3", lease="pages", bytes=1)
+    send("revoke", "l", 400, lease="pages")
+    for wrong in ({"kind": "page"}, {"kind": 1}, {"kind": None}, {"socket": "s"},
+                  {"kind": "pages", "socket": "a/b"}, {"kind": "pages", "socket": 5},
+                  {"kind": "pages", "socket": "s" * 65}):
+        code, answer = call(coordinator, "POST", "/v1/join",
+                            {"party": "y", "key": "j", "device": "other", **wrong})
+        assert (code, answer["error"]["code"]) == (400, "bad_request"), (wrong, answer)
+    assert facts(coordinator) == before
+    for _ in range(3):  # repeats say what the first one did
+        answer = send("revoke", "l", key="4", lease="pages")
+        assert answer["returned"] == 30
+        assert answer["leases"][0]["holders"] == [{"party": "b", "bytes": 30, "keep": 30}]
+    assert send("heartbeat", "b", want=0, spare=0)["loans"][0]["bytes"] == 30
+    send("lease", "x", key="5", lease="y", bytes=10)
+    send("revoke", "x", 400, key="6", lease="y")  # its loans go back by consent
