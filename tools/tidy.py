@@ -27,12 +27,13 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 
 # Who may include whom, below src/. A folder may always include itself.
 INCLUDES = {
-    "base": [], "function_sim": ["base", "serverless", "workload"],
+    "base": [], "workload": ["base"], "function_sim": ["base", "serverless", "workload"],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
     "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
-    "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "workload": ["base"],
+    "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"],
     "membership": ["base"], "lending": ["base", "membership"],
-    "scheduler": ["base", "request", "kv"], "device": ["base", "tensor"],
+    "scheduler": ["base", "request", "kv"], "lent_pages": ["base", "offload", "lending"],
+    "device": ["base", "tensor"],
     "device/cpu": ["base", "tensor", "device"],
     "device/cuda": ["base", "tensor", "device"],
     "checkpoint": ["base", "tensor", "device"],

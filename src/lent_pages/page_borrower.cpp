@@ -1,0 +1,263 @@
+#include "lent_pages/page_borrower.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/shared_memory.h"
+#include "lent_pages/page_link.h"
+
+namespace sluice {
+namespace {
+
+constexpr Duration kAnswerTime = std::chrono::seconds(5);
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+}  // namespace
+
+struct PageBorrower::Impl {
+  struct Lender {
+    std::string socket;
+    std::int64_t keep = 0;
+    std::optional<PageLink> link;
+    PageNonce lender_nonce{};
+    PageNonce nonce{};
+    bool welcome = false;
+    std::int64_t size = 0;    // of its file
+    std::int64_t backed = 0;  // as it said
+    std::int64_t used = 0;    // as the memory was told
+    TimePoint next{};         // try: when to connect again; else when it must have answered
+    bool gone = false;        // there is no such loan any more
+  };
+
+  // `lent` is shared with the tier.
+  Impl(std::string name, const HmacKey& link_key, std::shared_ptr<LentMemory> lent,
+       const Clock& a_clock)
+      : party(std::move(name)), key(link_key), memory(std::move(lent)), clock(a_clock) {}
+
+  ~Impl() {
+    stopping = true;
+    wake();
+    if (thread.joinable()) thread.join();
+    for (auto& [name, lender] : lenders) drop(name, lender);
+  }
+
+  void wake() const {
+    const std::uint64_t one = 1;
+    if (bell.valid()) static_cast<void>(::write(bell.get(), &one, sizeof(one)));
+  }
+
+  // ---------------------------------------------------------------- the thread
+
+  void run() {
+    std::vector<pollfd> polled;
+    while (!stopping) {
+      take_loans();
+      Duration rest = std::chrono::seconds(1);
+      polled.assign({{bell.get(), POLLIN, 0}});
+      for (auto& [name, lender] : lenders) {
+        act(name, lender);
+        if (lender.link) polled.push_back({lender.link->fd(), POLLIN, 0});
+        if (!lender.welcome) rest = std::min(rest, lender.next - clock.now());
+      }
+      std::erase_if(lenders, [](const auto& entry) { return entry.second.gone; });
+      const auto wait = std::chrono::ceil<std::chrono::milliseconds>(rest).count();
+      static_cast<void>(
+          ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(wait, 0))));
+      std::uint64_t rings = 0;
+      static_cast<void>(::read(bell.get(), &rings, sizeof(rings)));
+      for (auto& [name, lender] : lenders) listen_to(name, lender);
+    }
+  }
+
+  void take_loans() {
+    std::vector<LoanView> now;
+    std::uint64_t version = 0;
+    {
+      const std::lock_guard lock(mutex);
+      now = loans;
+      version = said;
+    }
+    for (auto& [name, lender] : lenders) {
+      const bool there = std::ranges::any_of(now, [&](const LoanView& loan) {
+        return loan.lease == name && loan.socket == lender.socket;
+      });
+      if (there) continue;
+      drop(name, lender);
+      lender.gone = true;
+    }
+    std::erase_if(lenders, [](const auto& entry) { return entry.second.gone; });
+    for (const LoanView& loan : now) {
+      if (loan.socket.empty()) continue;
+      Lender& lender = lenders[loan.lease];
+      lender.socket = loan.socket;
+      lender.keep = loan.keep;
+      use(loan.lease, lender);
+    }
+    const std::lock_guard lock(mutex);
+    done = version;
+    std::int64_t sum = 0;
+    for (const auto& [name, lender] : lenders) sum += lender.keep;
+    kept = sum;
+  }
+
+  void act(const std::string& name, Lender& lender) {
+    const TimePoint now = clock.now();
+    if (lender.welcome || now < lender.next) return;
+    if (lender.link) {
+      drop(name, lender);  // it has not answered
+      return;
+    }
+    if (lender.keep == 0) {
+      lender.next = now + kRetry;
+      return;
+    }
+    auto socket = connect_for_pages(lender.socket);
+    const auto nonce = random_page_nonce();
+    if (!socket || !nonce) {
+      lender.next = now + kRetry;
+      return;
+    }
+    lender.nonce = *nonce;
+    lender.link.emplace(*std::move(socket));
+    lender.next = now + kAnswerTime;
+  }
+
+  void listen_to(const std::string& name, Lender& lender) {
+    while (lender.link) {
+      auto message = lender.link->receive();
+      if (message && !*message) return;
+      if (message && hear(name, lender, **message)) continue;
+      drop(name, lender);
+    }
+  }
+
+  // False: not what a lender with the token says.
+  bool hear(const std::string& name, Lender& lender, PageMessage& message) {
+    switch (message.kind) {
+      case PageMessageKind::kChallenge: {
+        if (lender.welcome) return false;
+        lender.lender_nonce = message.nonce;
+        PageMessage hello;
+        hello.kind = PageMessageKind::kHello;
+        hello.nonce = lender.nonce;
+        hello.party = party;
+        hello.tag = page_proof(key, PageEnd::kBorrower, lender.lender_nonce, lender.nonce, party);
+        return lender.link->send(hello).value_or(false);
+      }
+      case PageMessageKind::kWelcome: return take_file(name, lender, message);
+      case PageMessageKind::kBacked:
+        if (!lender.welcome) return false;
+        lender.backed = message.bytes;
+        use(name, lender);
+        return true;
+      case PageMessageKind::kHello: return false;
+    }
+    return false;
+  }
+
+  bool take_file(const std::string& name, Lender& lender, PageMessage& message) {
+    if (lender.welcome ||
+        !same_tag(message.tag,
+                  page_proof(key, PageEnd::kLender, lender.lender_nonce, lender.nonce, party))) {
+      return refuse(name, "the lender has not the coordinator's token");
+    }
+    const int seals =
+        message.descriptor.valid() ? ::fcntl(message.descriptor.get(), F_GET_SEALS) : -1;
+    const auto size = shared_memory_size(message.descriptor.get(), "lent memory");
+    if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || !size) {
+      return refuse(name, "the memory is not sealed");
+    }
+    lender.size = static_cast<std::int64_t>(*size);
+    lender.welcome = true;
+    memory->set(name, std::make_unique<FileDescriptor>(std::move(message.descriptor)), 0);
+    return true;
+  }
+
+  // The lender may try again and again.
+  bool refuse(const std::string& name, const char* cause) {
+    if (std::has_single_bit(++refused)) {
+      log_warning(fmt::format("--borrow-pages: {} is not used: {}", name, cause));
+    }
+    return false;
+  }
+
+  // Tells the memory how much of the lender's file may be used.
+  void use(const std::string& name, Lender& lender) {
+    if (!lender.welcome) return;
+    const std::int64_t bytes = std::min({lender.keep, lender.backed, lender.size});
+    if (bytes == lender.used) return;
+    memory->set(name, nullptr, bytes);
+    lender.used = bytes;
+  }
+
+  void drop(const std::string& name, Lender& lender) {
+    memory->forget(name);
+    lender.link.reset();
+    lender.welcome = false;
+    lender.backed = lender.used = 0;
+    lender.next = clock.now() + kRetry;
+  }
+
+  const std::string party;
+  const HmacKey key;
+  const std::shared_ptr<LentMemory> memory;  // shared with the tier
+  const Clock& clock;
+  FileDescriptor bell;
+  std::atomic<bool> stopping = false;
+  mutable std::mutex mutex;
+  // Guarded by `mutex`.
+  std::vector<LoanView> loans;
+  std::uint64_t said = 0;  // calls of set_loans()
+  std::uint64_t done = 0;  // of those, that the thread follows
+  std::int64_t kept = 0;   // the sum of what it follows
+  // Used by the thread only.
+  std::map<std::string, Lender> lenders;  // by lease
+  std::uint64_t refused = 0;
+  std::thread thread;
+};
+
+PageBorrower::PageBorrower(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PageBorrower::~PageBorrower() = default;
+
+// `memory` is shared with the tier.
+Result<std::unique_ptr<PageBorrower>> PageBorrower::start(
+    std::string party, const HmacKey& key,
+    std::shared_ptr<LentMemory> memory,  // shared
+    const Clock& clock) {
+  auto impl = std::make_unique<Impl>(std::move(party), key, std::move(memory), clock);
+  impl->bell = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!impl->bell.valid()) return resource_exhausted("no descriptor is free for borrowing pages");
+  impl->thread = std::thread([raw = impl.get()] { raw->run(); });
+  return std::unique_ptr<PageBorrower>(new PageBorrower(std::move(impl)));
+}
+
+void PageBorrower::set_loans(std::vector<LoanView> loans) {
+  const std::lock_guard lock(impl_->mutex);
+  ++impl_->said;
+  impl_->loans = std::move(loans);
+  impl_->wake();
+}
+
+// A message of a lender may still raise what is used while the thread does not follow the new
+// loans.
+std::int64_t PageBorrower::in_use() const {
+  const std::int64_t given = impl_->memory->given();
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->done == impl_->said ? given : std::max(given, impl_->kept);
+}
+
+}  // namespace sluice

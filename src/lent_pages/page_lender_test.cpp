@@ -1,0 +1,369 @@
+// Lenders and borrowers of pages. Both ends of the faults are processes: a borrower is forked
+// before this process has any thread.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/rng.h"
+#include "lent_pages/page_borrower.h"
+#include "lent_pages/page_lender.h"
+#include "lent_pages/page_link.h"
+#include "offload/lent_tier.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kLoan = 64 * kPage;
+constexpr std::int64_t kMost = 4 * kLoan;
+constexpr std::uint64_t kBytes = 4000;
+constexpr std::string_view kToken = "0123456789abcdef";
+
+std::string unique_socket() {
+  static int count = 0;
+  return "sluice-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+}
+
+// True states only: a test that waits longer than this has failed.
+bool await(const std::function<bool()>& test) {
+  for (int i = 0; i < 60'000; ++i) {
+    if (test()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+LoanView loan(const std::string& socket, std::int64_t bytes, std::int64_t keep) {
+  return {"lender/pages", "lender", bytes, keep, socket};
+}
+
+std::vector<std::byte> contents(std::uint64_t seed) {
+  std::vector<std::byte> bytes(kBytes);
+  SplitMix64 random(seed);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+  return bytes;
+}
+
+// The borrower's side: memory, tier and the thread that speaks to the lender.
+struct Borrowing {
+  Borrowing(const std::string& party, std::string_view token)
+      : borrower(*PageBorrower::start(party, page_link_key(token), memory, clock)) {}
+
+  bool move(std::int32_t page, std::vector<std::byte>& block, bool save) {
+    const TierPage at{.page = page, .group = 0, .name = {1, 2}, .tenant = {}};
+    ++id;
+    save ? tier->save(id, at, block) : tier->load(id, at, block);
+    std::vector<TierMove> ended;
+    while (ended.empty()) {
+      tier->wait(std::chrono::seconds(1));
+      tier->poll(ended);
+    }
+    return ended[0].status.has_value();
+  }
+  bool save(std::int32_t page) {
+    std::vector<std::byte> block = contents(static_cast<std::uint64_t>(page));
+    return move(page, block, true);
+  }
+  // The block is exact, or a miss.
+  bool load(std::int32_t page) {
+    std::vector<std::byte> block(kBytes);
+    if (!move(page, block, false)) return false;
+    EXPECT_EQ(block, contents(static_cast<std::uint64_t>(page)));
+    return true;
+  }
+
+  SystemClock clock;
+  std::shared_ptr<LentMemory> memory = std::make_shared<LentMemory>(kMost);  // shared with the tier
+  std::unique_ptr<LentTier> tier = *LentTier::open(memory, kBytes);
+  std::unique_ptr<PageBorrower> borrower;
+  std::uint64_t id = 0;
+};
+
+class LentPagesTest : public testing::Test {
+ protected:
+  void start(std::string_view token = kToken) {
+    lender_ =
+        *PageLender::start({.socket = socket_, .key = page_link_key(token), .most = kMost}, clock_);
+  }
+  void grant(std::int64_t bytes) { lender_->set_grants({{"b", bytes, bytes, {}}}); }
+
+  SystemClock clock_;
+  const std::string socket_ = unique_socket();
+  std::unique_ptr<PageLender> lender_;
+};
+
+TEST_F(LentPagesTest, APageGoesThereAndBack) {
+  start();
+  Borrowing b("b", kToken);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  ASSERT_TRUE(await([&] { return lender_->borrowers() == 1; }));
+  EXPECT_EQ(lender_->backed(), 0);
+  grant(kLoan);
+  ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
+  EXPECT_EQ(lender_->backed(), kLoan);  // taken before it is used
+  for (int i = 0; i < 64; ++i) ASSERT_TRUE(b.save(i));
+  for (int i = 0; i < 64; ++i) ASSERT_TRUE(b.load(i));
+  EXPECT_EQ(lender_->backed(), kLoan);
+  // By consent: the borrower stops to use a half, and then the coordinator says less to the lender.
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan / 2)});
+  ASSERT_TRUE(await([&] { return b.borrower->in_use() == kLoan / 2; }));
+  grant(kLoan / 2);
+  ASSERT_TRUE(await([&] { return lender_->backed() == kLoan / 2; }));
+  int found = 0;
+  for (int i = 0; i < 64; ++i) found += b.load(i) ? 1 : 0;
+  EXPECT_EQ(found, 32);
+  // The loan is over.
+  b.borrower->set_loans({});
+  ASSERT_TRUE(await([&] { return b.borrower->in_use() == 0 && lender_->backed() == 0; }));
+}
+
+TEST_F(LentPagesTest, OnlyHoldersOfTheTokenLendAndBorrow) {
+  start("another token, of another operator");
+  grant(kLoan);
+  Borrowing b("b", kToken);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  ASSERT_TRUE(await([&] { return lender_->refused() > 1; }));  // it tries again
+  EXPECT_EQ(lender_->borrowers(), 0);
+  EXPECT_EQ(b.memory->given(), 0);
+}
+
+TEST_F(LentPagesTest, ABorrowerTakesNothingFromALenderWithoutTheToken) {
+  // It says what a lender says, and cannot prove the token.
+  FileDescriptor listener = *listen_for_pages(socket_);
+  Borrowing b("b", kToken);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  pollfd ready{listener.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ready, 1, 60'000), 1);
+  PageLink link(FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  ASSERT_TRUE(*link.send({.kind = PageMessageKind::kChallenge}));
+  ASSERT_TRUE(*link.send({.kind = PageMessageKind::kWelcome}, listener.get()));
+  bool closed = false;
+  ASSERT_TRUE(await([&] {
+    closed = closed || !link.receive();
+    return closed;
+  }));
+  EXPECT_EQ(b.memory->given(), 0);
+}
+
+TEST_F(LentPagesTest, WrongMessagesEndALinkAndNothingElse) {
+  start();
+  const auto answer_to = [&](const PageMessage& message, int descriptor) {
+    PageLink link(*connect_for_pages(socket_));
+    EXPECT_TRUE(*link.send(message, descriptor));
+    bool closed = false;
+    return await([&] {
+      const auto got = link.receive();
+      closed = closed || !got;
+      return closed;
+    });
+  };
+  PageMessage replay;
+  replay.kind = PageMessageKind::kHello;
+  replay.party = "b";  // a proof of another connection
+  replay.tag = page_proof(page_link_key(kToken), PageEnd::kBorrower, {}, replay.nonce, "b");
+  EXPECT_TRUE(answer_to(replay, -1));
+  EXPECT_TRUE(answer_to({.kind = PageMessageKind::kBacked, .bytes = 1 << 20}, 0));
+  EXPECT_TRUE(answer_to({.kind = static_cast<PageMessageKind>(77)}, -1));
+  FileDescriptor raw = *connect_for_pages(socket_);
+  ASSERT_EQ(::send(raw.get(), "x", 1, 0), 1);
+  EXPECT_EQ(lender_->backed(), 0);
+  // The next one is served.
+  Borrowing b("b", kToken);
+  grant(kLoan);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  EXPECT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
+}
+
+TEST_F(LentPagesTest, ALenderThatEndsTakesItsMemoryWithIt) {
+  start();
+  Borrowing b("b", kToken);
+  grant(kLoan);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
+  ASSERT_TRUE(b.save(1));
+  lender_.reset();
+  ASSERT_TRUE(await([&] { return b.memory->given() == 0; }));
+  EXPECT_FALSE(b.load(1));
+  // A later one at the same place.
+  start();
+  grant(kLoan);
+  ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
+  EXPECT_FALSE(b.load(1));
+  EXPECT_TRUE(b.save(1));
+  EXPECT_TRUE(b.load(1));
+}
+
+// Takes and punches while loads run: each is exact or a miss.
+TEST_F(LentPagesTest, AHoleInTheMiddleOfAReadIsAMiss) {
+  start();
+  Borrowing b("b", kToken);
+  grant(kLoan);
+  b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
+  std::atomic<bool> over = false;
+  std::thread taker([&] {
+    while (!over) {
+      // At once: the borrower is not asked.
+      lender_->set_grants({{"b", kLoan, kPage, TimePoint{}}});
+      std::this_thread::yield();
+      grant(kLoan);
+      std::this_thread::yield();
+    }
+  });
+  int hits = 0;
+  int misses = 0;
+  for (int i = 0; i < 4000; ++i) {
+    static_cast<void>(b.save(i % 64));
+    (b.load(i % 64) ? hits : misses) += 1;
+  }
+  over = true;
+  taker.join();
+  EXPECT_EQ(hits + misses, 4000);
+  grant(kLoan);
+  ASSERT_TRUE(await([&] { return lender_->backed() == kLoan && b.save(5) && b.load(5); }));
+}
+
+// ---------------------------------------------------------------- processes
+
+// A process with a borrower that saves pages all the time, in all of its loan.
+class BorrowerProcess {
+ public:
+  explicit BorrowerProcess(const std::string& socket) {
+    int orders[2];
+    int answers[2];
+    EXPECT_EQ(::pipe2(orders, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(answers, O_CLOEXEC), 0);
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::close(orders[1]);
+      ::close(answers[0]);
+      live(socket, orders[0], answers[1]);
+    }
+    ::close(orders[0]);
+    ::close(answers[1]);
+    orders_ = FileDescriptor(orders[1]);
+    answers_ = FileDescriptor(answers[0]);
+  }
+  ~BorrowerProcess() {
+    signal(SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  void signal(int number) const { ::kill(process_, number); }
+  // All of its threads have stopped.
+  void stop() const {
+    signal(SIGSTOP);
+    int status = 0;
+    ASSERT_EQ(::waitpid(process_, &status, WUNTRACED), process_);
+    ASSERT_TRUE(WIFSTOPPED(status));
+  }
+  // Returns once it has written to all of the loan, and goes on.
+  bool fill() const {
+    char answer = 0;
+    return ::write(orders_.get(), "f", 1) == 1 && ::read(answers_.get(), &answer, 1) == 1;
+  }
+
+ private:
+  [[noreturn]] static void live(const std::string& socket, int orders, int answers) {
+    Borrowing b("b", kToken);
+    b.borrower->set_loans({loan(socket, kLoan, kLoan)});
+    int left = -1;  // saves until the answer
+    for (int i = 0;; ++i) {
+      pollfd order{orders, POLLIN, 0};
+      char byte = 0;
+      if (::poll(&order, 1, 0) == 1) {
+        if (::read(orders, &byte, 1) != 1) ::_exit(0);  // the test is over
+        left = 64;
+      }
+      if (b.memory->usable() < kLoan) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
+      if (b.save(i % 64) && left > 0 && --left == 0 && ::write(answers, "u", 1) != 1) ::_exit(0);
+    }
+  }
+
+  pid_t process_ = -1;
+  FileDescriptor orders_;
+  FileDescriptor answers_;
+};
+
+TEST_F(LentPagesTest, ABorrowerThatDiesGivesItsMemoryBack) {
+  const BorrowerProcess process(socket_);
+  start();
+  grant(kLoan);
+  ASSERT_TRUE(process.fill());
+  EXPECT_EQ(lender_->backed(), kLoan);
+  process.signal(SIGKILL);  // in the middle of its copies
+  ASSERT_TRUE(await([&] { return lender_->backed() == 0 && lender_->borrowers() == 0; }));
+}
+
+// The figure of docs/elastic-memory.md: SLUICE_LEND_TRIALS=1000.
+TEST_F(LentPagesTest, PagesComeBackFromAStoppedBorrower) {
+  const char* const given = std::getenv("SLUICE_LEND_TRIALS");
+  const int trials = given != nullptr ? std::atoi(given) : 20;
+  const BorrowerProcess process(socket_);
+  start();
+  for (int i = 0; i < trials; ++i) {
+    grant(kLoan);
+    ASSERT_TRUE(await([&] { return lender_->backed() == kLoan; }));
+    ASSERT_TRUE(process.fill());
+    process.stop();
+    lender_->set_grants({{"b", kLoan, 0, clock_.now() + std::chrono::milliseconds(2)}});
+    ASSERT_TRUE(await([&] { return lender_->backed() == 0; }));
+    // Pages that it writes when it goes on are taken again, until it knows.
+    process.signal(SIGCONT);
+    ASSERT_TRUE(await([&] { return lender_->backed() == 0; }));
+  }
+  const double late = std::chrono::duration<double, std::milli>(lender_->latest_return()).count();
+  ::testing::Test::RecordProperty("latest_ms", std::to_string(late));
+  if (given != nullptr) {
+    std::printf("%d trials: pages back at most %.3f ms after the deadline\n", trials, late);
+    EXPECT_LT(late, 50);
+  }
+}
+
+// The kernel keeps the borrower from changing the size, and from sealing the memory.
+TEST_F(LentPagesTest, ABorrowerCannotKeepTheMemory) {
+  start();
+  grant(kLoan);
+  PageLink link(*connect_for_pages(socket_));
+  FileDescriptor file;
+  ASSERT_TRUE(await([&] {
+    auto message = link.receive();
+    if (!message || !*message) return false;
+    if ((*message)->kind == PageMessageKind::kChallenge) {
+      PageMessage hello;
+      hello.kind = PageMessageKind::kHello;
+      hello.party = "b";
+      hello.tag = page_proof(page_link_key(kToken), PageEnd::kBorrower, (*message)->nonce, {}, "b");
+      EXPECT_TRUE(*link.send(hello));
+    }
+    if ((*message)->kind == PageMessageKind::kWelcome) file = std::move((*message)->descriptor);
+    return file.valid();
+  }));
+  ASSERT_TRUE(await([&] { return lender_->backed() == kLoan; }));
+  EXPECT_NE(::ftruncate(file.get(), 0), 0);
+  EXPECT_NE(::ftruncate(file.get(), 2 * kMost), 0);
+  EXPECT_NE(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+  lender_->set_grants({});
+  ASSERT_TRUE(await([&] { return lender_->backed() == 0; }));
+  // A write to the hole takes memory again: the lender looks, and takes it back.
+  ASSERT_EQ(::pwrite(file.get(), "x", 1, 5 * kPage), 1);
+  struct stat facts{};
+  ASSERT_TRUE(await([&] { return ::fstat(file.get(), &facts) == 0 && facts.st_blocks == 0; }));
+}
+
+}  // namespace
+}  // namespace sluice
