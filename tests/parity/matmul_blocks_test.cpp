@@ -82,17 +82,28 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
     std::int64_t depth;
     std::vector<std::int64_t> cols;
   };
-  for (const auto& [dtype, depth, cols] :
-       {Shape{DType::kI4, 1, {1}}, Shape{DType::kI4, 33, {7, 2}}, Shape{DType::kI4, 192, {13}},
-        Shape{DType::kI4, 416, {40, 9, 5}}, Shape{DType::kQ8_0, 96, {13, 2}},
-        Shape{DType::kQ8_0, 416, {40, 5}}, Shape{DType::kU4G32, 33, {7, 2}},
-        Shape{DType::kU4G32, 416, {40, 9, 5}}, Shape{DType::kU4G128, 1, {1}},
-        Shape{DType::kU4G128, 200, {7, 2}}, Shape{DType::kU4G128, 768, {40, 9, 5}},
-        Shape{DType::kU8G128, 1, {1}}, Shape{DType::kU8G128, 200, {7, 2}},
-        Shape{DType::kU8G128, 768, {40, 9, 5}}, Shape{DType::kQ4K, 256, {7, 1}},
-        Shape{DType::kQ4K, 768, {40, 5}}, Shape{DType::kQ6K, 256, {7, 1}},
-        Shape{DType::kQ6K, 768, {40, 5}}}) {
-    for (const std::int64_t rows : {1, 3, 4, 5, 14}) {
+  for (const auto& [dtype, depth, cols] : {Shape{DType::kI4, 1, {1}},
+                                           Shape{DType::kI4, 33, {7, 2}},
+                                           Shape{DType::kI4, 192, {13}},
+                                           Shape{DType::kI4, 416, {40, 9, 5}},
+                                           Shape{DType::kI4, 1100, {40, 17}},
+                                           Shape{DType::kQ8_0, 96, {13, 2}},
+                                           Shape{DType::kQ8_0, 576, {33}},
+                                           Shape{DType::kQ8_0, 416, {40, 5}},
+                                           Shape{DType::kU4G32, 33, {7, 2}},
+                                           Shape{DType::kU4G32, 416, {40, 9, 5}},
+                                           Shape{DType::kU4G32, 544, {33}},
+                                           Shape{DType::kU4G128, 1, {1}},
+                                           Shape{DType::kU4G128, 200, {7, 2}},
+                                           Shape{DType::kU4G128, 768, {40, 9, 5}},
+                                           Shape{DType::kU8G128, 1, {1}},
+                                           Shape{DType::kU8G128, 200, {7, 2}},
+                                           Shape{DType::kU8G128, 768, {40, 9, 5}},
+                                           Shape{DType::kQ4K, 256, {7, 1}},
+                                           Shape{DType::kQ4K, 768, {40, 5}},
+                                           Shape{DType::kQ6K, 256, {7, 1}},
+                                           Shape{DType::kQ6K, 768, {40, 5}}}) {
+    for (const std::int64_t rows : {1, 3, 4, 5, 14, 15, 16, 17, 40}) {
       memory_->clear();
       const TensorView x = memory_->put_matrix(
           random_floats(rng, static_cast<std::size_t>(rows * depth)), rows, depth, DType::kBF16);

@@ -46,7 +46,8 @@ TEST_P(MatmulTilesTest, HasTheBitsOfTheModel) {
   struct Size {
     std::size_t rows, depth, cols;
   };
-  for (const Size& s : {Size{1, 64, 16}, Size{3, 33, 7}, Size{17, 200, 50}, Size{65, 96, 40},
+  for (const Size& s : {Size{1, 64, 16}, Size{3, 33, 7}, Size{1, 2200, 50}, Size{2, 300, 33},
+                        Size{15, 128, 40}, Size{16, 160, 32}, Size{17, 200, 50}, Size{65, 96, 40},
                         Size{90, 2080, 33}, Size{530, 1100, 20}, Size{40, 1056, 530}}) {
     memory_->clear();
     auto x = random_floats(rng, s.rows * s.depth);

@@ -25,6 +25,11 @@ namespace sluice::kernels {
 // Up to this many tiles of tokens, weights are read once and sums stay in registers.
 inline constexpr int kFewTiles = 4;
 
+// Tokens in the rows of a packed tile (pack_tokens).
+SLUICE_INLINE constexpr int packed_width(std::int32_t rows) {
+  return rows < kTileRows ? rows : kTileRows;
+}
+
 // Some rows of a weight along one pass of K.
 struct LeftRows {
   const std::uint8_t* first = nullptr;
@@ -46,11 +51,12 @@ class TileMatmul {
   explicit TileMatmul(const MatmulPiece& p)
       : p_(p),
         tokens_(static_cast<int>((p.row_end + kTileRows - 1) / kTileRows)),
+        x_row_bytes_(4 * packed_width(p.row_end)),
         k_tiles_((p.depth + kTileDepth - 1) / kTileDepth) {}
 
   // REQUIRES: p.row_begin is 0; p.x is packed.
   void run() {
-    const TileSession session;
+    const TileSession session(packed_width(p_.row_end));
     switch (tokens_) {
       case 1: return few<1>();
       case 2: return few<2>();
@@ -72,7 +78,8 @@ class TileMatmul {
 
   // Tiles of tokens `tile`, from the element k of K on.
   const std::uint8_t* x_tiles(int tile, std::int64_t k) const {
-    return static_cast<const std::uint8_t*>(p_.x) + (tile * k_tiles_ + k / kTileDepth) * kTileBytes;
+    return static_cast<const std::uint8_t*>(p_.x) +
+           (tile * k_tiles_ + k / kTileDepth) * kTileRows * x_row_bytes_;
   }
 
   // Rows [col, col + rows) of the weight, of which `there` exist, from k on; the others are zeros.
@@ -101,16 +108,17 @@ class TileMatmul {
   SLUICE_INLINE void multiply(const LeftRows& rows, const std::uint8_t* x, std::int64_t steps,
                               const Upcoming& upcoming, const Beside& beside) const {
     static_assert(rights <= 4 && (lefts == 1 || (lefts == 2 && rights <= 2)));
-    constexpr int kLeft = 4;
+    constexpr int kLeft = TileSession::kWhole;
     constexpr int kRight = kLeft + lefts;
     const std::uint8_t* left = rows.first;
-    const std::int64_t x_stride = k_tiles_ * kTileBytes;
+    const std::int64_t x_tile_bytes = kTileRows * x_row_bytes_;
+    const std::int64_t x_stride = k_tiles_ * x_tile_bytes;
     const std::uint8_t* next = upcoming.first;
     for (std::int64_t step = 0; step < steps; ++step) {
       load_tile<kLeft>(left, rows.stride);
       repeat<rights>([&](auto j) {
         constexpr int kTile = kRight + decltype(j)::value % (8 - kRight);
-        load_tile<kTile>(x + decltype(j)::value * x_stride, kTileRowBytes);
+        load_tile<kTile>(x + decltype(j)::value * x_stride, x_row_bytes_);
         Products::template add<decltype(j)::value, kLeft, kTile>();
       });
       for (int r = 0; r < upcoming.count; ++r) {
@@ -125,7 +133,7 @@ class TileMatmul {
         });
       }
       left += rows.step;
-      x += kTileBytes;
+      x += x_tile_bytes;
       next += kTileRowBytes;
     }
   }
@@ -153,6 +161,7 @@ class TileMatmul {
   // their stores are done, and memory is read while others are multiplied.
   template <int rights>
   void few() const {
+    if constexpr (Weight::kInPairs) return few_in_pairs<rights>();
     int buffer = 0;
     FewPass pass = few_pass(p_.col_begin, 0, buffer);
     while (pass.col < p_.col_end) {
@@ -161,16 +170,86 @@ class TileMatmul {
       const FewPass next = end < p_.depth ? few_pass(pass.col, end, buffer)
                                           : few_pass(pass.col + kTileRows, 0, buffer);
       if (pass.k == 0) repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
-      multiply<1, rights>(pass.rows, x_tiles(0, pass.k), (pass.depth + kTileDepth - 1) / kTileDepth,
+      const std::int64_t steps = (pass.depth + kTileDepth - 1) / kTileDepth;
+      const std::int64_t last =
+          Weight::kInPlace && end == p_.depth ? (steps < kLinesAhead ? steps : kLinesAhead) : 0;
+      multiply<1, rights>(pass.rows, x_tiles(0, pass.k), steps - last,
                           ahead_of(pass.rows, count_of(pass.col, kTileRows)), [] {});
-      if (end == p_.depth) {
-        alignas(64) float results[rights * kResultFloats];
-        store_tiles<rights>(results);
-        Waiting waiting{0, pass.col, 1, rights, results};
-        store_outputs(waiting, waiting.count());
+      if (last > 0) {
+        // The lines that follow are those of the next rows.
+        LeftRows rows = pass.rows;
+        rows.first += (steps - last) * rows.step;
+        multiply<1, rights>(rows, x_tiles(0, pass.k + (steps - last) * kTileDepth), last,
+                            begin_of(pass.col + kTileRows), [] {});
       }
+      if (end == p_.depth) store_sums<rights>(pass.col);
       pass = next;
     }
+  }
+
+  // Two tiles along K of a weight in scratch memory that wait to be multiplied, or one.
+  struct Pair {
+    std::int64_t col = 0;
+    std::int64_t k = 0;
+    int tiles = 0;
+    const std::uint8_t* left = nullptr;
+  };
+
+  // The same for a weight that is widened in pairs of tiles. A pair is multiplied while the next
+  // one is written, half of it before each tile, so that both units have work. Two pairs have no
+  // line in common modulo 4 KiB: loads would wait for the stores of such lines.
+  template <int rights>
+  void few_in_pairs() const {
+    constexpr int kHalf = kTileRows / 2;
+    constexpr int kPairs = Weight::kRunBlocks / 2;
+    auto* const scratch = reinterpret_cast<std::uint8_t*>(p_.scratch);
+    std::int64_t to = 0;
+    Pair pair;
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kTileRows) {
+      for (std::int64_t k = 0; k < p_.depth; k += Weight::kRunElements) {
+        const typename Weight::Run run(p_, col, count_of(col, kTileRows), k);
+        const auto put = [&](auto i) {
+          run.put_rows(i, 0, kHalf, scratch + to);
+          multiply_tile<rights>(pair, 0);
+          run.put_rows(i, kHalf, kTileRows, scratch + to);
+          multiply_tile<rights>(pair, 1);
+          pair = {col, k + 2 * i * kTileDepth, run.tiles(i), scratch + to};
+          to = 2 * kTileBytes - to;
+        };
+        if (run.pairs() == kPairs) {
+          repeat<kPairs>(put);
+        } else {
+          for (int i = 0; i < run.pairs(); ++i) put(i);
+        }
+      }
+    }
+    multiply_tile<rights>(pair, 0);
+    multiply_tile<rights>(pair, 1);
+  }
+
+  // One tile of a pair, if there is one. The last one of a row stores the sums.
+  template <int rights>
+  SLUICE_INLINE void multiply_tile(const Pair& pair, int tile) const {
+    const std::int64_t k = pair.k + tile * kTileDepth;
+    if (tile >= pair.tiles) return;
+    if (k == 0) repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
+    multiply<1, rights>({pair.left + tile * kTileBytes, kTileRowBytes, 0}, x_tiles(0, k), 1, {},
+                        [] {});
+    if (k + kTileDepth >= p_.depth) store_sums<rights>(pair.col);
+  }
+
+  template <int rights>
+  SLUICE_INLINE void store_sums(std::int64_t col) const {
+    alignas(64) float results[rights * kResultFloats];
+    store_tiles<rights>(results);
+    Waiting waiting{0, col, 1, rights, results};
+    store_outputs(waiting, waiting.count());
+  }
+
+  // The first lines of rows from `col` on.
+  Upcoming begin_of(std::int64_t col) const {
+    if (col >= p_.col_end) return {};
+    return {Weight::place(p_, col, 0), Weight::stride(p_), count_of(col, kTileRows)};
   }
 
   // The lines that follow in each row of a weight in place.
@@ -301,7 +380,8 @@ class TileMatmul {
 
   static constexpr std::int64_t kResultFloats = kTileBytes / 4;
   const MatmulPiece& p_;
-  const int tokens_;  // tiles of them
+  const int tokens_;                // tiles of them
+  const std::int64_t x_row_bytes_;  // of a tile of tokens
   const std::int64_t k_tiles_;
   Waiting waiting_;
   alignas(64) float results_[2][4 * kResultFloats];  // of the block that waits, and of the next
@@ -377,6 +457,18 @@ void matmul_tiles(const MatmulPiece& p) {
   if (p.bias != nullptr) add_bias<Avx512>(p);
 }
 
+// 16 pairs along K of up to 16 rows, each pair of all rows a vector; `count` rows and n elements
+// exist.
+template <class S>
+SLUICE_INLINE void load_transposed(const std::uint16_t* first, std::int64_t stride,
+                                   std::int32_t count, int n, typename S::F (&v)[kTileRows]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; ++i) {
+    v[i] = i < count ? S::as_floats(S::load_pairs(first + i * stride, n)) : S::zero();
+  }
+  S::transpose(v);
+}
+
 // Packs tiles [begin, end) of 16 rows of x in BF16: for each 32 elements along K a right operand,
 // [16 pairs along K][16 rows][2]. Rows and elements that do not exist are zeros. Two codes of INT8
 // are moved as one element.
@@ -393,16 +485,35 @@ void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin, std::
     for (std::int64_t k = 0; k < depth; k += kDepth, to += kTileBytes / 2) {
       const int n = static_cast<int>(depth - k < kDepth ? depth - k : kDepth);
       typename S::F v[kTileRows];
-#pragma GCC unroll 16
-      for (int i = 0; i < kTileRows; ++i) {
-        v[i] = i < count ? S::as_floats(S::load_pairs(first + i * x.strides[0] + k, n)) : S::zero();
-      }
-      S::transpose(v);
+      load_transposed<S>(first + k, x.strides[0], count, n, v);
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) {
         S::store(reinterpret_cast<float*>(to) + i * kTileRows, v[i]);
       }
     }
+  }
+}
+
+// The same for products: fewer rows than a tile has are packed to [16 pairs along K][rows][2], so
+// that they stay in the first-level cache beside weights.
+template <class S>
+void pack_tokens(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
+                 std::uint16_t* packed) {
+  if (packed_width(rows) == kTileRows) return pack_rows<S>(x, rows, begin, end, packed);
+  if (begin == end) return;
+  constexpr std::int64_t kDepth = 32;
+  const auto* const first = static_cast<const std::uint16_t*>(x.data);
+  auto* to = reinterpret_cast<float*>(packed);
+  for (std::int64_t k = 0; k < x.dims[1]; k += kDepth, to += kTileRows * rows) {
+    const int n = static_cast<int>(x.dims[1] - k < kDepth ? x.dims[1] - k : kDepth);
+    if (rows == 1) {
+      S::store(to, S::as_floats(S::load_pairs(first + k, n)));
+      continue;
+    }
+    typename S::F v[kTileRows];
+    load_transposed<S>(first + k, x.strides[0], rows, n, v);
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows; ++i) S::store(to + i * rows, v[i], rows);
   }
 }
 

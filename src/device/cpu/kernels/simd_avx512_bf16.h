@@ -2,9 +2,23 @@
 // Included by kernels_avx512_bf16.cpp and kernels_amx.cpp only; see simd_avx512.h.
 #pragma once
 
+#include <array>
+
 #include "device/cpu/kernels/simd_avx512.h"
+#include "tensor/dtype.h"
 
 namespace sluice::kernels {
+
+// The bytes of codes of two blocks of INT4, as words; those of the first block begin at `first`.
+template <int first>
+alignas(64) inline constexpr std::array<std::uint8_t, 64> kCodesOfPair = [] {
+  std::array<std::uint8_t, 64> order{};
+  for (int i = 0; i < 64; ++i) {
+    order[static_cast<std::size_t>(i)] =
+        static_cast<std::uint8_t>(first + i % 32 / 2 + i / 32 * block_of(DType::kI4).bytes);
+  }
+  return order;
+}();
 
 // Rounds elements of blocks to BF16 with the instruction. It flushes denormals, which the product
 // would count as zero too.
@@ -28,6 +42,47 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
+
+  // Eight blocks of INT4, two at a time: their scales first.
+  struct EightI4 {
+    static constexpr int kBytes = 144;
+    alignas(32) float scales[8];
+
+    SLUICE_INLINE void read_scales(const std::uint8_t* blocks) {
+      const __m128i places = _mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63);
+      const __m512i halves =
+          _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), _mm512_castsi128_si512(places),
+                                    _mm512_loadu_si512(blocks + 64));
+      _mm256_store_ps(scales, _mm256_cvtph_ps(_mm512_castsi512_si128(halves)));
+      // Scales are to come from memory, where a broadcast is part of a load; the compiler would
+      // shuffle them out of the register, on the unit that the rest waits for.
+      asm volatile("" : "+m"(scales));
+    }
+    // Writes blocks 2 * pair and the next one, `step` elements apart. They share a table of 32
+    // elements: the fifth bit of an index says which half.
+    SLUICE_INLINE void store_pair(std::uint16_t* p, std::int64_t step, const std::uint8_t* blocks,
+                                  int pair) const {
+      const F all = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+      const __m512i table =
+          narrow(mul(all, set1(scales[2 * pair])), mul(all, set1(scales[2 * pair + 1])));
+      // The last 64 bytes hold the last pair from their 30th byte on.
+      const bool last = pair == 3;
+      const __m512i words = _mm512_permutexvar_epi8(
+          _mm512_load_si512(last ? kCodesOfPair<30>.data() : kCodesOfPair<2>.data()),
+          _mm512_loadu_si512(blocks + (last ? kBytes - 64 : 36 * pair)));
+      const __m512i nibble = _mm512_set1_epi16(15);
+      const __m512i which = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
+      constexpr int kAndOr = 0xEA;  // (a & b) | c
+      const __m512i low =
+          _mm512_permutexvar_epi16(_mm512_ternarylogic_epi64(words, nibble, which, kAndOr), table);
+      const __m512i high = _mm512_permutexvar_epi16(
+          _mm512_ternarylogic_epi64(_mm512_srli_epi16(words, 4), nibble, which, kAndOr), table);
+      store_h(p, _mm512_castsi512_si256(low));
+      store_h(p + 16, _mm512_castsi512_si256(high));
+      store_h(p + step, _mm512_extracti64x4_epi64(low, 1));
+      store_h(p + step + 16, _mm512_extracti64x4_epi64(high, 1));
+    }
+  };
 
   // A block of Q4_K: `halves` begins with the factors of scales and of minima, `words` holds the 8
   // scales and the 8 minima. Two groups share 32 bytes of codes and one table of 32 elements.

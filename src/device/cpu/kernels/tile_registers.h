@@ -1,5 +1,5 @@
-// The tile registers of AMX: eight registers of 16 rows by 64 bytes. TileSession configures them
-// for its lifetime; the other functions need one on their thread. The tiles of the compiler's
+// The tile registers of AMX: eight registers of 16 rows by 64 bytes at most. TileSession configures
+// them for its lifetime; the other functions need one on their thread. The tiles of the compiler's
 // header are not used: g++ 12's intrinsics do not say which memory they read. Included by
 // kernels_amx.cpp only.
 #pragma once
@@ -18,10 +18,12 @@ inline constexpr std::int64_t kTileBytes = kTileRows * kTileRowBytes;
 
 class TileSession {
  public:
-  SLUICE_INLINE TileSession() {
+  // All registers but kWhole have rows of `columns` elements of 32 bits.
+  static constexpr int kWhole = 4;
+  SLUICE_INLINE explicit TileSession(int columns = kTileRows) {
     Config config;
     for (int i = 0; i < 8; ++i) {
-      config.row_bytes[i] = kTileRowBytes;
+      config.row_bytes[i] = static_cast<std::uint16_t>(i == kWhole ? kTileRowBytes : 4 * columns);
       config.rows[i] = kTileRows;
     }
     asm volatile("ldtilecfg %0" ::"m"(config));
