@@ -22,6 +22,7 @@ struct SimulateArguments {
   std::string profile;  // instead of a GPU and a model
   std::optional<std::int64_t> kv_tokens;
   std::string kv_tier;  // the link
+  std::string kv_stream;
   std::optional<std::int64_t> kv_tier_tokens;
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";

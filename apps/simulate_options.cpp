@@ -55,6 +55,10 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
                   "a tier below KV memory over this link: pcie, nvlink, GB/s, or free")
       ->group(group);
   command
+      .add_option("--kv-stream", a.kv_stream,
+                  "instead: all KV lies below memory and is read in every step, as FlexGen does")
+      ->group(group);
+  command
       .add_option("--kv-tier-tokens", a.kv_tier_tokens,
                   "its size in tokens, per replica (default 16 times the KV memory)")
       ->group(group);

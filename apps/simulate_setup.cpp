@@ -138,6 +138,7 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
                                 .seed = a.seed};
   settings.machine.kv_tokens = a.kv_tokens;
   settings.machine.tier_link = a.kv_tier;
+  settings.machine.stream_link = a.kv_stream;
   settings.machine.tier_tokens = a.kv_tier_tokens;
   replica.step_jitter = a.step_jitter;
   replica.seed = a.seed;

@@ -13,6 +13,7 @@
 #include "sim/profile_cost.h"
 #include "sim/simulated_profile.h"
 #include "sim/step_cost.h"
+#include "sim/streamed_cost.h"
 
 namespace sluice {
 namespace {
@@ -100,7 +101,7 @@ constexpr std::int64_t kMaxTierPages = 100'000'000;
 Status add_tier(const SimulatedMachineOptions& options, Result<TierCost> cost,
                 ReplicaOptions& replica) {
   if (options.tier_link.empty()) {
-    if (!options.tier_tokens) return {};
+    if (!options.tier_tokens || !options.stream_link.empty()) return {};
     return invalid_argument("--kv-tier-tokens is the size of a tier: give --kv-tier too");
   }
   if (!cost) return with_context("--kv-tier", std::move(cost).error());
@@ -113,6 +114,30 @@ Status add_tier(const SimulatedMachineOptions& options, Result<TierCost> cost,
   }
   replica.tier = *cost;
   replica.tier_pages = static_cast<std::int32_t>(pages);
+  return {};
+}
+
+// REQUIRES: the replica's KV memory is known.
+Status stream_kv(const SimulatedMachineOptions& options, const Deployment& deployment,
+                 const MemoryPlan& memory, SimulatedMachine& machine) {
+  if (options.stream_link.empty()) return {};
+  if (!options.tier_link.empty() || deployment.pp > 1) {
+    return invalid_argument("--kv-stream excludes --kv-tier and --pp: all KV lies below memory");
+  }
+  auto link = tier_cost(deployment.gpu, options.stream_link, 0);
+  if (!link) return with_context("--kv-stream", std::move(link).error());
+  if (options.stream_link == "free") link->bytes_per_second = 1e18;
+  ReplicaOptions& replica = machine.options.replica;
+  const std::int64_t all = kTierOfMemory * replica.num_blocks * replica.block_size;
+  const std::int64_t blocks = options.tier_tokens.value_or(all) / replica.block_size;
+  if (blocks < 1 || blocks > kMaxTierPages) {
+    return invalid_argument(fmt::format("--kv-tier-tokens must be between {} and {}, got {}",
+                                        replica.block_size, kMaxTierPages * replica.block_size,
+                                        options.tier_tokens.value_or(all)));
+  }
+  replica.num_blocks = static_cast<std::int32_t>(blocks) + 1;
+  machine.cost = std::make_unique<StreamedCost>(std::move(machine.cost), *link, memory.kv_per_token,
+                                                deployment.model.layers);
   return {};
 }
 
@@ -155,6 +180,7 @@ Result<SimulatedMachine> make_machine(const Deployment& deployment,
   machine.block_bytes = memory.kv_per_token * replica.block_size;
   RETURN_IF_ERROR(add_tier(
       options, tier_cost(deployment.gpu, options.tier_link, machine.block_bytes), replica));
+  RETURN_IF_ERROR(stream_kv(options, deployment, memory, machine));
   return machine;
 }
 
@@ -186,6 +212,9 @@ Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
   if (replica.num_blocks < 2) {
     return invalid_argument(fmt::format("--kv-tokens {} is not one block of {}; give more", tokens,
                                         replica.block_size));
+  }
+  if (!options.stream_link.empty()) {
+    return invalid_argument("--kv-stream is for --gpu: a profile's KV has no bytes");
   }
   RETURN_IF_ERROR(add_tier(options, free_tier_cost(options.tier_link), replica));
   return machine;

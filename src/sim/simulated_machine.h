@@ -39,6 +39,8 @@ struct SimulatedMachineOptions {
   // The link to a tier below, as tier_cost() has it; empty: there is none. Its size in tokens;
   // absent: 16 times the KV memory.
   std::string tier_link;
+  // Instead: KV lies below memory, over this link, and is read in every step (streamed_cost.h).
+  std::string stream_link;
   std::optional<std::int64_t> tier_tokens;
 };
 
