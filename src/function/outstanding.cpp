@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "function/due_times.h"
+
 namespace sluice {
 namespace {
 
@@ -19,6 +21,7 @@ Error lie(RequestId id, const char* what) {
 void OutstandingRequests::add(const Request& request) {
   const SamplingParams& sampling = request.sampling;
   Entry entry;
+  entry.due = request.arrival + kFirstTokenDue;
   entry.max_tokens = sampling.max_tokens;
   entry.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   entry.logprobs_per_token = std::int64_t{sampling.logprobs} + 1;
@@ -40,6 +43,12 @@ void OutstandingRequests::end_choice(RequestId id, std::int32_t choice) {
   if (found == requests_.end() || choice < 0) return;
   const auto at = static_cast<std::size_t>(choice);
   if (at < found->second.choices.size()) found->second.choices[at].may_end = true;
+}
+
+std::optional<TimePoint> OutstandingRequests::due() const {
+  if (requests_.empty()) return std::nullopt;
+  const auto due = [](const auto& entry) { return entry.second.due; };
+  return due(*std::ranges::min_element(requests_, {}, due));
 }
 
 Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
@@ -165,6 +174,7 @@ Status OutstandingRequests::accept_event(const OutputBatch& batch, OutputEvent& 
   if (event.cached_prompt_tokens < 0 || event.cached_prompt_tokens > entry.prompt_tokens) {
     return lie(event.request, "a wrong number of cached tokens");
   }
+  if (event.num_tokens > 0) entry.due = now + kNextTokenDue;
   event.time = std::min(event.time, now);
   event.first_scheduled = std::min(event.first_scheduled, event.time);
   if (choice.grammar.active()) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ class OutstandingRequests {
   void end_choice(RequestId id, std::int32_t choice);
   std::size_t size() const { return requests_.size(); }
   bool contains(RequestId id) const { return requests_.contains(id); }
+  // When the function owes one of them tokens (due_times.h), by the server's clock: nothing that
+  // the function reports makes this sooner. Nothing: there are none.
+  std::optional<TimePoint> due() const;
 
   // Checks a decoded batch and removes what it ends. Times after `now` become `now`.
   // kInvalidArgument, naming the request; the batch must then be thrown away, and ends nothing:
@@ -61,6 +65,7 @@ class OutstandingRequests {
     bool may_end = true;      // anywhere
   };
   struct Entry {
+    TimePoint due;
     std::int64_t max_tokens = 0;
     std::int64_t prompt_tokens = 0;
     std::int64_t logprobs_per_token = 0;

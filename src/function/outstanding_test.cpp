@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "function/due_times.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/test_grammar.h"
 
@@ -63,6 +65,38 @@ class OutstandingTest : public testing::Test {
 
   OutstandingRequests outstanding_{{.vocab_size = 10, .hidden_size = 4, .eos_ids = {}}};
 };
+
+// The time of the function's report does not count.
+TEST_F(OutstandingTest, TokensAreDueAfterTheArrivalAndAfterTheLastOnes) {
+  OutstandingRequests outstanding({.vocab_size = 10, .hidden_size = 4, .eos_ids = {}});
+  EXPECT_FALSE(outstanding.due());
+  Request request;
+  request.id = 5;
+  request.prompt = {1};
+  request.sampling.max_tokens = 3;
+  request.arrival = kNow;
+  outstanding.add(request);
+  EXPECT_EQ(outstanding.due(), kNow + kFirstTokenDue);
+  request.id = 6;
+  request.arrival = kNow + Duration(1);
+  outstanding.add(request);
+  EXPECT_EQ(outstanding.due(), kNow + kFirstTokenDue);
+  const auto report = [&](RequestId id, TimePoint now, FinishReason reason) {
+    OutputBatch made = batch(0, reason == FinishReason::kCancelled ? 0 : 1, reason);
+    made.events[0].request = id;
+    made.events[0].num_logprobs = 0;
+    made.events[0].time = kNow;
+    made.logprobs.clear();
+    ASSERT_TRUE(outstanding.accept(made, now));
+  };
+  const TimePoint later = kNow + std::chrono::milliseconds(240);
+  report(5, later, FinishReason::kNone);
+  EXPECT_EQ(outstanding.due(), kNow + Duration(1) + kFirstTokenDue);
+  report(6, later, FinishReason::kCancelled);
+  EXPECT_EQ(outstanding.due(), later + kNextTokenDue);
+  report(5, later, FinishReason::kLength);
+  EXPECT_FALSE(outstanding.due());
+}
 
 TEST_F(OutstandingTest, AVectorIsThereWhereItWasAskedForInItsLength) {
   Request request;

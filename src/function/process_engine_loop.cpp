@@ -310,6 +310,7 @@ Result<std::unique_ptr<TurnService::Seat>> ProcessEngineLoop::Impl::take_seat() 
   const std::lock_guard lock(mutex);
   ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> taken, turns.add(tenant));
   seat = taken.get();
+  seat->set_due(outstanding.due());
   return taken;
 }
 
@@ -406,6 +407,7 @@ Status ProcessEngineLoop::Impl::accept(OutputBatch batch) {
     const std::lock_guard lock(mutex);
     RETURN_IF_ERROR(outstanding.finish(batch));
     gauges = batch.gauges;
+    if (seat != nullptr) seat->set_due(outstanding.due());
     if (batch.has_progress) progress_wanted = false;
     append_batch(std::move(batch), pending);
   }
@@ -499,6 +501,7 @@ Status ProcessEngineLoop::submit(Request request) {
   const ToFunction message(RequestFrame{std::move(request), impl_->post_grammar(grammar)});
   ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
   impl_->outstanding.add(std::get<RequestFrame>(message).request);
+  if (impl_->seat != nullptr) impl_->seat->set_due(impl_->outstanding.due());
   impl_->outbox.push_back({std::move(frame)});
   impl_->ring();
   return {};

@@ -58,6 +58,13 @@ void TurnKeeper::set_tenant(SeatId seat, const std::string& tenant) {
   ledger_.set_tenant(at(seat).function, tenant);
 }
 
+void TurnKeeper::set_due(SeatId id, std::optional<TimePoint> due) {
+  const std::lock_guard lock(mutex_);
+  Seat& seat = at(id);
+  seat.due = due;
+  if (due) ledger_.set_due(seat.function, std::max(*due, seat.not_due_before));
+}
+
 void TurnKeeper::remove(SeatId id) {
   const std::lock_guard lock(mutex_);
   Seat& seat = at(id);
@@ -78,7 +85,7 @@ std::optional<TimePoint> TurnKeeper::attend() {
   const std::lock_guard lock(mutex_);
   const TimePoint now = clock_.now();
   for (auto& [id, seat] : seats_) charge(seat, now);
-  for (auto& [id, seat] : seats_) read_request(seat);
+  for (auto& [id, seat] : seats_) read_request(seat, now);
   for (auto& [id, seat] : seats_) enforce(seat, now);
   grant_places(now);
   want_back(now);
@@ -98,26 +105,33 @@ void TurnKeeper::charge(Seat& seat, TimePoint now) {
   seat.charged = now;
 }
 
-void TurnKeeper::read_request(Seat& seat) {
+void TurnKeeper::read_request(Seat& seat, TimePoint now) {
   if (seat.failure) return;
   const std::uint32_t word = seat.pages->request().word.load(std::memory_order_acquire);
   const bool wants = (word & 1) != 0;
   const bool returned = (word & ~1U) == turn_word(seat.turn, false);
   if (returned && (seat.state == State::kComputing || seat.state == State::kSuspended)) {
-    end_turn(seat);
+    end_turn(seat, now);
     // It returned its turn just before it was stopped.
     if (!seat.weak_until && std::exchange(seat.stopped, false)) seat.process->resume();
   }
   if (seat.state == State::kIdle && returned && wants) {
     seat.state = State::kWaiting;
-    ledger_.ask(seat.function);
+    ask(seat, now);
   } else if (seat.state == State::kWaiting && !wants) {
     seat.state = State::kIdle;
     ledger_.withdraw(seat.function);
   }
 }
 
-void TurnKeeper::end_turn(Seat& seat) {
+// A function without requests also has work, such as moving its blocks.
+void TurnKeeper::ask(Seat& seat, TimePoint now) {
+  ledger_.ask(seat.function);
+  const TimePoint due = seat.due.value_or(now + options_.due_after_turn);
+  ledger_.set_due(seat.function, std::max(due, seat.not_due_before));
+}
+
+void TurnKeeper::end_turn(Seat& seat, TimePoint now) {
   if (seat.state == State::kComputing) {
     ledger_.end(seat.function);
     --computing_;
@@ -125,6 +139,7 @@ void TurnKeeper::end_turn(Seat& seat) {
     ledger_.withdraw(seat.function);
   }
   seat.state = State::kIdle;
+  seat.not_due_before = now + options_.due_after_turn;
   seat.wanted_back.reset();
   TurnGrant& grant = seat.pages->grant();
   grant.return_after.store(TurnGrant::kNever, std::memory_order_relaxed);
@@ -138,21 +153,23 @@ void TurnKeeper::enforce(Seat& seat, TimePoint now) {
     return kill(seat,
                 Error{ErrorCode::kDeadlineExceeded,
                       fmt::format("it kept its turn and computed for {:.1f} s while others waited",
-                                  to_seconds(seat.overdue))});
+                                  to_seconds(seat.overdue))},
+                now);
   }
   if (seat.state == State::kComputing && seat.wanted_back &&
       now - *seat.wanted_back >= grace(seat)) {
     if (!seat.taken && !seat.weak_until) weaken(seat, now, "does not return its turn");
-    return suspend(seat);
+    return suspend(seat, now);
   }
   if (!computes_without_turn(seat, now)) return;
   if (now - seat.last_strike >= options_.forgive_after) seat.strikes = 0;
   seat.last_strike = now;
   if (++seat.strikes < options_.strikes_to_kill) {
     weaken(seat, now, "computes without a turn");
-    return suspend(seat);
+    return suspend(seat, now);
   }
-  kill(seat, Error{ErrorCode::kDeadlineExceeded, "it computes without a turn again and again"});
+  kill(seat, Error{ErrorCode::kDeadlineExceeded, "it computes without a turn again and again"},
+       now);
 }
 
 // A leaky bucket of CPU time that no turn explains.
@@ -179,7 +196,7 @@ void TurnKeeper::weaken(Seat& seat, TimePoint now, const char* reason) {
   ledger_.weaken(seat.function);
 }
 
-void TurnKeeper::suspend(Seat& seat) {
+void TurnKeeper::suspend(Seat& seat, TimePoint now) {
   seat.process->stop();
   seat.stopped = true;
   if (seat.state != State::kComputing) return;
@@ -188,7 +205,8 @@ void TurnKeeper::suspend(Seat& seat) {
   seat.wanted_back.reset();
   --computing_;
   ledger_.end(seat.function);
-  ledger_.ask(seat.function);
+  seat.not_due_before = now + options_.due_after_turn;
+  ask(seat, now);
 }
 
 // A suspended function goes on when it is next; another one at once.
@@ -201,13 +219,13 @@ void TurnKeeper::recover(Seat& seat) {
 }
 
 // The owner of the process sees its end, asks failure() and removes the seat.
-void TurnKeeper::kill(Seat& seat, Error reason) {
+void TurnKeeper::kill(Seat& seat, Error reason, TimePoint now) {
   ++kills_;
   seat.failure = std::move(reason);
   seat.process->kill();
   if (seat.state == State::kIdle) return;
   if (seat.state == State::kWaiting) ledger_.withdraw(seat.function);
-  if (seat.state != State::kWaiting) end_turn(seat);
+  if (seat.state != State::kWaiting) end_turn(seat, now);
   seat.state = State::kIdle;
 }
 

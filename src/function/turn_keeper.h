@@ -3,6 +3,12 @@
 // time. A function that is alone keeps its turn; when another waits, its turn is wanted back after
 // Options::quantum, or later if its tenant had less turn time until then.
 //
+// Among functions of one tenant the one that is due first is next. A function is due when it owes
+// a client tokens, by what the server knows (due_times.h), and never sooner than due_after_turn
+// after its last turn. So one that withholds tokens, or whose prompt takes many turns, does not go
+// ahead of its siblings again and again: once a function is due, each sibling has at most one turn
+// before it.
+//
 // Limits, for functions that no longer keep to the protocol:
 // - A turn that is not returned within suspend_after of the moment when it was wanted back is taken
 //   away: the process is stopped (SIGSTOP) and its function weakened for weak_for. It goes on where
@@ -31,6 +37,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "function/due_times.h"
 #include "function/turn_ledger.h"
 #include "function/turn_page.h"
 
@@ -63,6 +70,8 @@ class TurnKeeper {
     double free_cores_per_thread = 0.05;  // pool threads spin for a moment after a turn
     Duration free_burst = std::chrono::milliseconds(250);
     std::int32_t strikes_to_kill = 3;
+    // How soon after its turn a function is due again, at the earliest.
+    Duration due_after_turn = kNextTokenDue;
     Duration forgive_after = std::chrono::minutes(10);
   };
   using SeatId = std::int64_t;
@@ -76,6 +85,8 @@ class TurnKeeper {
   // Its engine is ready: its CPU time counts from now on. The start of an engine takes no turn.
   void watch_cpu(SeatId seat);
   void set_tenant(SeatId seat, const std::string& tenant);
+  // When the function owes its clients tokens (OutstandingRequests::due()).
+  void set_due(SeatId seat, std::optional<TimePoint> due);
   void remove(SeatId seat);
 
   // Reads what the functions ask, and grants, takes back and enforces. Returns the time of the next
@@ -108,10 +119,12 @@ class TurnKeeper {
     std::unique_ptr<TurnProcess> process;  // null: not yet attached
     TurnLedger::FunctionId function = 0;
     State state = State::kIdle;
-    std::uint32_t turn = 0;  // the number of the last one
-    TimePoint begun;         // when it last got a place
-    TimePoint charged;       // until when its turn is charged
-    Duration computed{0};    // in all its turns, until then
+    std::uint32_t turn = 0;        // the number of the last one
+    std::optional<TimePoint> due;  // of set_due()
+    TimePoint not_due_before;      // by its last turn
+    TimePoint begun;               // when it last got a place
+    TimePoint charged;             // until when its turn is charged
+    Duration computed{0};          // in all its turns, until then
     std::optional<TimePoint> wanted_back;
     bool taken = false;   // this turn was taken away before
     Duration overdue{0};  // of this turn: how long it went on although others wanted it
@@ -129,18 +142,19 @@ class TurnKeeper {
   };
 
   void charge(Seat& seat, TimePoint now);
-  void read_request(Seat& seat);
-  void end_turn(Seat& seat);
+  void read_request(Seat& seat, TimePoint now);
+  void ask(Seat& seat, TimePoint now);
+  void end_turn(Seat& seat, TimePoint now);
   void enforce(Seat& seat, TimePoint now);
   bool computes_without_turn(Seat& seat, TimePoint now);
   // How long after it was wanted back a turn may go on.
   Duration grace(const Seat& seat) const {
     return seat.taken || seat.weak_until ? Duration(0) : options_.suspend_after;
   }
-  void suspend(Seat& seat);
+  void suspend(Seat& seat, TimePoint now);
   void weaken(Seat& seat, TimePoint now, const char* reason);
   void recover(Seat& seat);
-  void kill(Seat& seat, Error reason);
+  void kill(Seat& seat, Error reason, TimePoint now);
   void grant_places(TimePoint now);
   void grant(Seat& seat, TimePoint now);
   void want_back(TimePoint now);

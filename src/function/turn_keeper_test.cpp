@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -67,6 +68,7 @@ class Hand {
   Duration turn_time() const { return keeper_.turn_time(seat_); }
   std::optional<Error> failure() const { return keeper_.failure(seat_); }
   void set_tenant(const std::string& tenant) { keeper_.set_tenant(seat_, tenant); }
+  void set_due(std::optional<TimePoint> due) { keeper_.set_due(seat_, due); }
 
   ProcessState process;
 
@@ -147,6 +149,88 @@ TEST_F(TurnKeeperTest, OthersGetTheirTurnAfterAQuantumAtAStepsBorder) {
   EXPECT_EQ(usage(), (std::map<std::string, Duration>{{"a", 31ms}, {"b", 5ms}}));
   EXPECT_EQ(a.turn_time(), Duration(31ms));
   EXPECT_EQ(b.turn_time(), Duration(5ms));
+}
+
+TEST_F(TurnKeeperTest, TheSiblingThatIsDueFirstIsNextAndThenWaitsForTheOthers) {
+  Hand silent(keeper_, "a");  // never answers its request
+  Hand late(keeper_, "a");
+  Hand early(keeper_, "a");
+  silent.set_due(clock_.now() + (-10s));
+  late.set_due(clock_.now() + 20ms);
+  early.set_due(clock_.now() + 10ms);
+  for (Hand* hand : {&late, &early, &silent}) hand->ask();
+  pass();
+  EXPECT_TRUE(silent.computes());
+  silent.give_back(true);
+  pass(5ms);
+  EXPECT_TRUE(early.computes());
+  early.give_back(false);
+  pass(5ms);
+  EXPECT_TRUE(late.computes());
+  // Its answer counts also while it waits.
+  late.give_back(true);
+  late.set_due(clock_.now() + kOptions.due_after_turn + 1ms);
+  pass();
+  EXPECT_TRUE(silent.computes());
+  silent.give_back(true);
+  pass(1ms);
+  EXPECT_TRUE(late.computes());
+  // A function that has nothing to answer has work all the same.
+  early.set_due(std::nullopt);
+  early.ask();
+  silent.set_due(clock_.now() + 1s);
+  late.give_back(false);
+  pass(1ms);
+  EXPECT_TRUE(early.computes());
+}
+
+// Random lives of siblings, some of which never answer: once one is due, each other one has at most
+// one turn before it.
+TEST_F(TurnKeeperTest, NoSiblingGoesAheadOfOneThatIsDueTwice) {
+  constexpr std::size_t kHands = 5;
+  SplitMix64 rng(7);
+  std::vector<std::unique_ptr<Hand>> hands;
+  std::vector<TimePoint> owed(kHands, clock_.now());
+  std::vector<TimePoint> floor(kHands);
+  std::vector<bool> waits(kHands, true);
+  std::vector<std::vector<int>> passed(kHands, std::vector<int>(kHands));
+  for (std::size_t i = 0; i < kHands; ++i) {
+    hands.push_back(std::make_unique<Hand>(keeper_, "a"));
+    hands[i]->set_due(owed[i]);
+    hands[i]->ask();
+  }
+  pass();
+  std::size_t turns = 0;
+  for (int round = 0; round < 4000; ++round) {
+    clock_.advance(Duration(1'000'000 * static_cast<std::int64_t>(1 + rng.below(30))));
+    for (std::size_t i = 0; i < kHands; ++i) {
+      const bool computed = hands[i]->computes();
+      if (computed) {
+        floor[i] = clock_.now() + kOptions.due_after_turn;
+        waits[i] = rng.below(8) != 0;
+        std::ranges::fill(passed[i], 0);
+        hands[i]->give_back(waits[i]);
+      } else if (!waits[i] && rng.below(4) == 0) {
+        waits[i] = true;
+        std::ranges::fill(passed[i], 0);
+        hands[i]->ask();
+      }
+      // The last two never answer. A new request is due later than a stream.
+      if (i >= kHands - 2 || !computed) continue;
+      owed[i] = clock_.now() + (rng.below(4) == 0 ? kFirstTokenDue : kNextTokenDue);
+      hands[i]->set_due(owed[i]);
+    }
+    pass();
+    for (std::size_t next = 0; next < kHands; ++next) {
+      if (!hands[next]->computes()) continue;
+      ++turns;
+      for (std::size_t i = 0; i < kHands; ++i) {
+        if (i == next || !waits[i] || std::max(owed[i], floor[i]) > clock_.now()) continue;
+        ASSERT_LE(++passed[i][next], 1) << "round " << round << ", " << next << " before " << i;
+      }
+    }
+  }
+  EXPECT_GT(turns, 3000U);
 }
 
 TEST_F(TurnKeeperTest, AFunctionThatNoLongerWantsATurnGetsNone) {

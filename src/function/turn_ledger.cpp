@@ -48,6 +48,8 @@ void TurnLedger::ask(FunctionId id) {
   function.ticket = next_ticket_++;
 }
 
+void TurnLedger::set_due(FunctionId id, TimePoint due) { at(id).due = due; }
+
 void TurnLedger::withdraw(FunctionId id) {
   Function& function = at(id);
   CHECK(function.state == State::kWaiting);
@@ -125,6 +127,13 @@ std::optional<TurnLedger::FunctionId> TurnLedger::next() const {
     if (first == nullptr || goes_before(function, *first)) first = &function;
   }
   if (first == nullptr) return std::nullopt;
+  for (const Function& function : functions_) {
+    if (!function.in_use || function.state != State::kWaiting) continue;
+    if (function.tenant != first->tenant || function.weak != first->weak) continue;
+    if (std::tuple(function.due, function.ticket) < std::tuple(first->due, first->ticket)) {
+      first = &function;
+    }
+  }
   return static_cast<FunctionId>(first - functions_.data());
 }
 
@@ -136,8 +145,8 @@ std::optional<Duration> TurnLedger::lead(FunctionId id) const {
   const Function& other = at(*first);
   if (other.weak && !own.weak) return std::nullopt;
   if (own.weak && !other.weak) return Duration(0);
-  // A function that computes has an older ticket than all that wait, so those of its own tenant
-  // come next at once.
+  // A function of its own tenant comes next at once, also if it is due later: the one that computes
+  // asks again, and may be next again.
   return std::max(other.tenant->second.served - own.tenant->second.served, Duration(0));
 }
 

@@ -1,12 +1,13 @@
 // TurnLedger: decides which function process computes next. It counts the turn time of each tenant
 // and knows which functions wait for a turn.
 //
-// Next is a function of the tenant with the least turn time; among a tenant's functions, and among
-// tenants with equal times, the one that has waited longest. Idle time earns no credit: a tenant
-// that becomes active (has a function that waits or computes) is raised to the floor, which is the
-// least counter of the active tenants and never falls. A weakened function is next only when no
-// other one waits. A tenant whose active functions are all weakened does not hold the floor down,
-// and is raised to it when a function of it recovers.
+// Next is a function of the tenant with the least turn time; among tenants with equal times, of the
+// one whose function has waited longest. Among a tenant's functions the one that is due first is
+// next, and of those that are due at the same time the one that has waited longest. Idle time earns
+// no credit: a tenant that becomes active (has a function that waits or computes) is raised to the
+// floor, which is the least counter of the active tenants and never falls. A weakened function is
+// next only when no other one waits. A tenant whose active functions are all weakened does not hold
+// the floor down, and is raised to it when a function of it recovers.
 //
 // Owner: TurnKeeper. Threads: one at a time. No clock: the caller tells the time that passed.
 #pragma once
@@ -33,6 +34,8 @@ class TurnLedger {
 
   // The function waits from now on. REQUIRES: it neither waits nor computes.
   void ask(FunctionId id);
+  // When it should have computed, for its place among the functions of its tenant. At first time 0.
+  void set_due(FunctionId id, TimePoint due);
   // It no longer waits. REQUIRES: it waits.
   void withdraw(FunctionId id);
   // It computes from now on. REQUIRES: it waits.
@@ -82,6 +85,7 @@ class TurnLedger {
     bool weak = false;
     bool in_use = false;
     std::uint64_t ticket = 0;  // grows with each ask
+    TimePoint due = {};
   };
 
   Function& at(FunctionId id);

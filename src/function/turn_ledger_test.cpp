@@ -56,6 +56,31 @@ TEST(TurnLedgerTest, FunctionsOfOneTenantTakeTurnsInTheOrderOfTheirAsking) {
   }
 }
 
+TEST(TurnLedgerTest, TheFunctionThatIsDueFirstIsNextAmongThoseOfItsTenant) {
+  TurnLedger ledger;
+  const FunctionId late = ledger.add("a");
+  const FunctionId first = ledger.add("a");
+  const FunctionId second = ledger.add("a");
+  const FunctionId other = ledger.add("b");
+  for (const FunctionId id : {late, first, second, other}) ledger.ask(id);
+  ledger.set_due(late, {30ms});
+  ledger.set_due(first, {10ms});
+  ledger.set_due(second, {10ms});
+  ledger.set_due(other, {1ms});
+  EXPECT_EQ(ledger.next(), first);  // also before `other`: its tenant's function asked first
+  compute(ledger, first, 2ms);
+  EXPECT_EQ(ledger.next(), other);  // its tenant has less turn time
+  ledger.withdraw(other);
+  EXPECT_EQ(ledger.next(), second);  // it has waited longer than `first`
+  ledger.weaken(second);
+  EXPECT_EQ(ledger.next(), first);
+  ledger.withdraw(first);
+  EXPECT_EQ(ledger.next(), late);
+  ledger.withdraw(late);
+  EXPECT_EQ(ledger.next(), second);
+  ledger.check_integrity();
+}
+
 TEST(TurnLedgerTest, IdleTimeEarnsNoCredit) {
   TurnLedger ledger;
   const FunctionId a = ledger.add("a");

@@ -112,6 +112,10 @@ void TurnService::Seat::set_tenant(const std::string& tenant) {
   service_.keeper_.set_tenant(id_, tenant);
 }
 
+void TurnService::Seat::set_due(std::optional<TimePoint> due) {
+  service_.keeper_.set_due(id_, due);
+}
+
 Duration TurnService::Seat::turn_time() const { return service_.keeper_.turn_time(id_); }
 
 std::optional<Error> TurnService::Seat::failure() const { return service_.keeper_.failure(id_); }

@@ -53,7 +53,8 @@ class TurnService {
     // Its engine is ready.
     void watch_cpu();
     void set_tenant(const std::string& tenant);
-    Duration turn_time() const;  // so far
+    void set_due(std::optional<TimePoint> due);  // TurnKeeper::set_due()
+    Duration turn_time() const;                  // so far
     // Why the process was killed, if it was killed for its turns.
     std::optional<Error> failure() const;
 
