@@ -107,10 +107,8 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
         "--device cuda does not go with --isolation process: the sandbox has no access to a GPU's "
         "driver yet; use --device cpu, or --isolation none");
   }
-  const bool integers = engine.dtype == DType::kI8 || engine.dtype == DType::kI4;
   const GivenOption refused[] = {
       {"--isa", !texts.isa.empty()},
-      {"--dtype int8 or int4", integers},
       {"--adapter-slots", !texts.adapter_slots.empty()},
       {"--snapshot", !texts.snapshot.empty() && texts.snapshot != "off"},
       {"--restore", !texts.restore.empty()},

@@ -14,13 +14,15 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kMagic = "sluice backbone";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 constexpr std::size_t kTensorsPerLayer = 18;
 // The places of q, k, v, o, gate, up and down, which may have scales, among those of a layer.
 constexpr std::size_t kScaled[] = {1, 2, 3, 9, 12, 13, 14};
-constexpr std::uint32_t kNumDTypes = static_cast<std::uint32_t>(DType::kF8E4M3) + 1;
+constexpr std::uint32_t kNumDTypes = static_cast<std::uint32_t>(DType::kI4) + 1;
 constexpr std::size_t kTensorsOfModel = 3;  // and the rotary tables
+// The places of the embedding and lm_head, which may have scales, among those of the model.
+constexpr std::size_t kScaledOfModel[] = {0, 2};
 constexpr std::uint32_t kMaxRopes = 64;
 
 // Every view of the weights in the order of the manifest: on_tensor(view), on_scales(scales,
@@ -30,6 +32,8 @@ void for_each_weight(Weights& weights, const OnTensor& on_tensor, const OnScales
   on_tensor(weights.embedding);
   on_tensor(weights.final_norm);
   on_tensor(weights.lm_head);
+  on_scales(weights.embedding_scales, weights.embedding);
+  on_scales(weights.lm_head_scales, weights.lm_head);
   for (auto& table : weights.rope_tables) on_tensor(table);
   for (auto& layer : weights.layers) {
     for (auto* view : {&layer.input_norm, &layer.q, &layer.k, &layer.v, &layer.q_bias,
@@ -56,7 +60,9 @@ std::uint64_t offset_of(const void* address, const std::byte* base, const Backbo
 
 TensorPlace place_of(const TensorView& view, const std::byte* base, const BackboneManifest& in) {
   if (view.empty()) return {};
-  CHECK(view.rank == 1 || (view.rank == 2 && view.strides[0] == view.dims[1]));
+  CHECK(view.rank == 1 || view.rank == 2);
+  CHECK(view.rank == 1 ||
+        view.strides[0] == matrix_view(view.data, view.dtype, 1, view.dims[1]).strides[0]);
   return {offset_of(view.data, base, in),
           view.dtype,
           static_cast<std::uint32_t>(view.rank),
@@ -98,7 +104,7 @@ class ManifestReader {
     m.max_model_len = static_cast<std::int32_t>(positions);
     m.dtypes.matrices = dtype();
     m.dtypes.others = dtype();
-    m.dtypes.ends = m.dtypes.others;  // integer weights are refused when a backbone is made
+    m.dtypes.ends = dtype();
     m.num_layers = in_.u32();
     require(m.num_layers > 0 && m.num_layers <= ModelLimits::kLayers, "num_layers");
     m.num_ropes = in_.u32();
@@ -132,10 +138,8 @@ class ManifestReader {
   }
   DType dtype() {
     const std::uint32_t value = in_.u32();
-    const DType known = value < kNumDTypes ? static_cast<DType>(value) : DType::kI4;
-    // Backbones have no types whose elements are stored in blocks.
-    require(size_of(known) > 0, "dtype");
-    return known;
+    require(value < kNumDTypes, "dtype");
+    return wrong_ ? DType::kF32 : static_cast<DType>(value);
   }
 
   void read_places(BackboneManifest& m) {
@@ -143,6 +147,10 @@ class ManifestReader {
         kTensorsOfModel + m.num_ropes + std::size_t{m.num_layers} * kTensorsPerLayer;
     for (std::size_t i = 0; i < tensors && !wrong_ && in_.ok(); ++i) {
       m.tensors.push_back(tensor(m.bytes));
+    }
+    for (const std::size_t scaled : kScaledOfModel) {
+      if (wrong_ || !in_.ok()) return;
+      m.scales.push_back(scale(m.bytes, m.tensors[scaled]));
     }
     for (std::size_t layer = 0; layer < m.num_layers; ++layer) {
       for (const std::size_t scaled : kScaled) {
@@ -167,15 +175,20 @@ class ManifestReader {
     if (place.rank == 0 || wrong_) return {};
     place.dtype = dtype();
     place.offset = in_.u64();
-    std::uint64_t count = 1;
     for (std::uint32_t i = 0; i < place.rank; ++i) {
       const std::uint64_t dim = in_.u64();
       require(dim > 0 && dim < kMaxDim, "a tensor's shape");
       if (wrong_) return {};
       place.dims[i] = static_cast<std::int64_t>(dim);
-      count *= dim;
     }
-    require(inside(place.offset, count, size_of(place.dtype), bytes), "a tensor lies outside");
+    require(place.rank == 2 || !is_blocks(place.dtype), "a vector in blocks");
+    const std::uint64_t rows = place.rank == 2 ? static_cast<std::uint64_t>(place.dims[0]) : 1;
+    const auto row =
+        static_cast<std::uint64_t>(bytes_of(place.dtype, place.dims[place.rank == 2 ? 1 : 0]));
+    require(place.offset < bytes && rows <= (bytes - place.offset) / row, "a tensor lies outside");
+    // Blocks need no alignment.
+    require(is_blocks(place.dtype) || place.offset % size_of(place.dtype) == 0,
+            "a tensor lies between two elements");
     return place;
   }
 
@@ -263,6 +276,7 @@ std::vector<std::byte> encode_manifest(const BackboneManifest& m) {
   out.u32(static_cast<std::uint32_t>(m.max_model_len));
   out.u32(static_cast<std::uint32_t>(m.dtypes.matrices));
   out.u32(static_cast<std::uint32_t>(m.dtypes.others));
+  out.u32(static_cast<std::uint32_t>(m.dtypes.ends));
   out.u32(m.num_layers);
   out.u32(m.num_ropes);
   for (const TensorPlace& place : m.tensors) {

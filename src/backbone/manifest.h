@@ -26,7 +26,8 @@ namespace sluice {
 
 inline constexpr std::size_t kMaxManifestBytes = std::size_t{16} << 20;
 
-// A contiguous tensor in the backbone. rank 0: the model has no such weight.
+// A contiguous tensor in the backbone; rows of a matrix have whole blocks of its dtype. rank 0: the
+// model has no such weight.
 struct TensorPlace {
   std::uint64_t offset = 0;
   DType dtype = DType::kF32;
@@ -36,7 +37,7 @@ struct TensorPlace {
   friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
 };
 
-// The scales of a matrix in FP8. block_rows 0: the matrix has none.
+// The scales of a matrix in FP8 or INT8. block_rows 0: the matrix has none.
 struct ScalesPlace {
   std::uint64_t offset = 0;
   std::int32_t block_rows = 0;

@@ -22,7 +22,7 @@ struct Example {
   BackboneManifest manifest;
 
   Example() {
-    weights.dtypes = {DType::kF8E4M3, DType::kBF16};
+    weights.dtypes = {DType::kF8E4M3, DType::kBF16, DType::kBF16};
     weights.embedding = matrix_view(memory, DType::kBF16, 8, 4);
     weights.final_norm = vector_view(memory + 64, DType::kBF16, 4);
     weights.lm_head = weights.embedding;
@@ -55,6 +55,37 @@ TEST(BackboneManifest, WeightsComeBackAtAnotherBase) {
   EXPECT_EQ(weights.layers[0].down_bias.data, elsewhere.data() + 1024);
   EXPECT_TRUE(weights.layers[0].k.empty());
   EXPECT_EQ(weights.rope_tables[0].dims[0], 16);
+  EXPECT_EQ(weights.embedding_scales.values, nullptr);
+}
+
+// An embedding in INT8 with its scales, which is also lm_head, and a matrix in INT4.
+TEST(BackboneManifest, IntegerWeightsComeBackWithTheirScales) {
+  Example example;
+  DecoderWeights& from = example.weights;
+  from.dtypes = {DType::kI4, DType::kBF16, DType::kI8};
+  from.embedding = from.lm_head = matrix_view(example.memory, DType::kI8, 8, 4);
+  from.embedding_scales = {reinterpret_cast<const float*>(example.memory + 2048), 1, 4, 1};
+  from.lm_head_scales = from.embedding_scales;
+  from.layers[0].q = matrix_view(example.memory + 4096, DType::kI4, 4, 40);
+  from.layers[0].q_scales = {};
+  example.manifest.tensors.clear();
+  example.manifest.scales.clear();
+  describe_weights(from, example.memory, example.manifest);
+  const auto decoded = decode_manifest(encode_manifest(example.manifest));
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(*decoded, example.manifest);
+  std::vector<std::byte> elsewhere(kBytes);
+  const DecoderWeights weights = weights_at(elsewhere.data(), *decoded);
+  EXPECT_EQ(weights.dtypes.matrices, DType::kI4);
+  EXPECT_EQ(weights.dtypes.ends, DType::kI8);
+  EXPECT_EQ(weights.lm_head.dtype, DType::kI8);
+  for (const BlockScales& scales : {weights.embedding_scales, weights.lm_head_scales}) {
+    EXPECT_EQ(static_cast<const void*>(scales.values), elsewhere.data() + 2048);
+    EXPECT_EQ(scales.block_cols, 4);
+  }
+  EXPECT_EQ(weights.layers[0].q.dtype, DType::kI4);
+  EXPECT_EQ(weights.layers[0].q.strides[0], 64);  // whole blocks
+  EXPECT_EQ(weights.layers[0].q_scales.values, nullptr);
 }
 
 TEST(BackboneManifest, EveryCutIsRefused) {
@@ -76,13 +107,31 @@ std::string error_after(const Change& change) {
 TEST(BackboneManifest, PlacesOutsideOfTheBackboneAreRefused) {
   using M = BackboneManifest;
   EXPECT_THAT(error_after([](M& m) { m.tensors[0].offset = kBytes - 4; }), HasSubstr("outside"));
-  EXPECT_THAT(error_after([](M& m) { m.tensors[0].offset = 1; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].offset = 1; }), HasSubstr("between"));
   EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 1 << 30; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) {
+                m.tensors[0].dims = {(std::int64_t{1} << 31) - 1, (std::int64_t{1} << 31) - 1};
+                m.tensors[0].dtype = DType::kF32;
+              }),
+              HasSubstr("outside"));
   EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 0; }), HasSubstr("shape"));
   EXPECT_THAT(error_after([](M& m) { m.tensors[1].rank = 3; }), HasSubstr("rank"));
-  EXPECT_THAT(error_after([](M& m) { m.tensors[0].dtype = DType::kI4; }), HasSubstr("dtype"));
-  EXPECT_THAT(error_after([](M& m) { m.scales[0].offset = kBytes - 4; }), HasSubstr("outside"));
-  EXPECT_THAT(error_after([](M& m) { m.scales[0].stride = 1; }), HasSubstr("cover"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].dtype = DType::kQ4K; }), HasSubstr("dtype"));
+  EXPECT_THAT(error_after([](M& m) { m.dtypes.ends = DType::kQ4K; }), HasSubstr("dtype"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[1].dtype = DType::kI4; }), HasSubstr("in blocks"));
+  // Eight rows of one block each, which need no alignment.
+  const auto in_blocks = [](std::uint64_t from_end) {
+    return error_after([&](M& m) {
+      m.tensors[0].dtype = DType::kI4;
+      m.tensors[0].offset = kBytes - from_end;
+    });
+  };
+  EXPECT_EQ(in_blocks(8 * 18 + 1), "accepted");
+  EXPECT_EQ(in_blocks(8 * 18), "accepted");
+  EXPECT_THAT(in_blocks(8 * 18 - 1), HasSubstr("outside"));
+  constexpr std::size_t kOfQ = 2;  // after those of the embedding and lm_head
+  EXPECT_THAT(error_after([](M& m) { m.scales[kOfQ].offset = kBytes - 4; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.scales[kOfQ].stride = 1; }), HasSubstr("cover"));
   EXPECT_THAT(error_after([](M& m) { m.bytes = 0; }), HasSubstr("bytes"));
   EXPECT_THAT(error_after([](M& m) { m.max_model_len = 0; }), HasSubstr("max_model_len"));
 }
@@ -116,7 +165,7 @@ TEST(BackboneManifest, TheSeedsOfItsFuzzTargetDecode) {
   const Example example;
   expect_fuzz_seed("backbone_manifest/fp8", encode_manifest(example.manifest));
   Example plain;
-  plain.weights.dtypes = {DType::kF32, DType::kF32};
+  plain.weights.dtypes = {DType::kF32, DType::kF32, DType::kF32};
   plain.weights.rope_tables.push_back(plain.weights.rope_tables[0]);
   plain.weights.layers.assign(2, {});
   plain.manifest = {};

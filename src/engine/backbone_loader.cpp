@@ -89,14 +89,8 @@ Result<Backbone> make_backbone(const std::string& directory, const EngineOptions
   ASSIGN_OR_RETURN(std::string generation, generation_text(directory));
   ASSIGN_OR_RETURN(const WeightFiles files,
                    find_weights(directory, config, options, pool, Repacking::kNamesOnly));
-  if (options.dtype == DType::kI8 || options.dtype == DType::kI4) {
-    return unsupported(std::string("--dtype ") + dtype_name(*options.dtype) +
-                       ": a backbone cannot hold integer weights yet; use --dtype auto or fp8");
-  }
-  if (files.plan.blocks) {
-    return cannot_hold(directory, *files.plan.blocks);
-  }
-  if (files.plan.codes == DType::kI8) return cannot_hold(directory, DType::kI8);
+  if (files.plan.blocks) return cannot_hold(directory, *files.plan.blocks);
+  RETURN_IF_ERROR(check_integers(files.plan, config, options, device.traits()));
   RETURN_IF_ERROR(check_fp8(weight_dtypes(files.plan, options.dtype), options, device.traits()));
   ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
   return write_backbone({config, files.checkpoint, files.plan, options.dtype, context, files.digest,

@@ -78,6 +78,15 @@ def test_tokens_are_those_of_one_engine(server, key_file):
                 assert ask(server, name, **fields).json()["choices"] == expected
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_integer_weights_give_the_tokens_of_one_engine(key_file, dtype):
+    fields = {"temperature": 0.8, "seed": 7, "logprobs": 2}
+    with Server("--dtype", dtype) as plain, isolated(key_file, "--dtype", dtype) as apart:
+        expected = ask_model(plain, NAME, **fields).json()["choices"]
+        for name in ("alice", "bob"):
+            assert ask(apart, name, **fields).json()["choices"] == expected
+
+
 def test_vectors_are_those_of_one_engine(server, key_file):
     def vectors(of):
         body = {"model": NAME, "input": ["a boat", "the sea and a boat"],
@@ -423,7 +432,7 @@ def test_a_reload_gives_later_calls_a_new_function(tmp_path):
 
 
 def test_what_does_not_go_with_it_is_refused_by_name():
-    for options in (["--adapter-slots", "2"], ["--snapshot", "auto"], ["--dtype", "int8"],
+    for options in (["--adapter-slots", "2"], ["--snapshot", "auto"], ["--enforce-eager"],
                     ["--tbt-slo-ms", "50"], ["--sandbox", "loose"], ["--turns", "maybe"]):
         done = subprocess.run([BINARY, "serve", MODEL, "--port", str(free_port()), "--isolation",
                                "process", *options], capture_output=True, text=True, timeout=60,

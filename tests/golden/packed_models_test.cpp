@@ -472,10 +472,43 @@ TEST(PackedModels, RefusesWhatItCannotCompute) {
   ThreadPool pool(1);
   const auto device = make_cpu_device({&pool, 0, {}});
   ASSERT_TRUE(device) << device.error().message;
-  for (const PackedModel* model : {&packed, &integers}) {
-    const auto refused = make_backbone(model->packed(), options, **device, pool);
-    ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("which a backbone cannot hold yet"));
+  const auto refused = make_backbone(packed.packed(), options, **device, pool);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("which a backbone cannot hold yet"));
+}
+
+// Weights that are stored in INT8, in a backbone that processes share.
+TEST(PackedModels, ABackboneOfInt8HasTheTokensOfItsCheckpoint) {
+  EngineOptions options;
+  options.max_num_seqs = 4;
+  options.max_model_len = 64;
+  options.kv_cache_memory = 4 << 20;
+  const PackedModel model(int8_form(0, kDynamicInputs));
+  const auto run = [](test::EngineFixture& engine) {
+    for (RequestId id = 1; id <= 4; ++id) {
+      Request request = test::greedy_request(id, {3, 14, static_cast<TokenId>(id)}, 12);
+      request.sampling.logprobs = 2;
+      engine.add(request);
+    }
+    return engine.run_to_end();
+  };
+  test::EngineFixture alone(model.packed(), options, 1);
+  const test::Results expected = run(alone);
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  const auto written = make_backbone(model.packed(), options, **device, pool);
+  ASSERT_TRUE(written) << written.error().message;
+  const Backbone backbone = *read_only(*written);
+  test::EngineFixture shared(backbone, options, 2);
+  const test::Results found = run(shared);
+  for (RequestId id = 1; id <= 4; ++id) {
+    const auto& want = expected.at({id, 0});
+    const auto& have = found.at({id, 0});
+    EXPECT_EQ(have.tokens, want.tokens);
+    ASSERT_EQ(have.logprobs.size(), want.logprobs.size());
+    for (std::size_t i = 0; i < want.logprobs.size(); ++i) {
+      EXPECT_EQ(have.logprobs[i].logprob, want.logprobs[i].logprob) << i;
+    }
   }
 }
 

@@ -171,12 +171,13 @@ TEST_P(FunctionWeightsTest, TwoKeysWithAnAdapterGetTheBitsOfAnEngineHere) {
   EXPECT_NE(first_logprobs[0], first_logprobs[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FunctionWeightsTest,
-                         testing::Values(Weights{"mistral-window", std::nullopt},
-                                         Weights{"qwen3-tied", DType::kF8E4M3}),
-                         [](const auto& one) {
-                           return std::string(one.param.dtype ? "fp8" : "window");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, FunctionWeightsTest,
+    testing::Values(Weights{"mistral-window", std::nullopt}, Weights{"qwen3-tied", DType::kF8E4M3},
+                    Weights{"qwen3-tied", DType::kI8}, Weights{"qwen3-tied", DType::kI4}),
+    [](const auto& one) {
+      return std::string(one.param.dtype ? dtype_name(*one.param.dtype) : "window");
+    });
 
 // The inodes of the memory that a process has open or mapped; empty if an ordinary user may not
 // look.
