@@ -25,6 +25,7 @@
 #include "apps/machine_limits.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/cpu_topology.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "bench/device_table.h"
@@ -34,7 +35,15 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::int64_t kColdBytes = std::int64_t{256} << 20;  // several times the last-level cache
+// Weights of one benchmark: twice what the caches hold, and 256 MiB at least. A virtual machine may
+// see the cache of the whole host.
+std::int64_t cold_bytes() {
+  static const std::int64_t kBytes = [] {
+    constexpr std::int64_t kLeast = std::int64_t{256} << 20;
+    return std::max(kLeast, 2 * static_cast<std::int64_t>(largest_cache_bytes("/")));
+  }();
+  return kBytes;
+}
 
 // Memory of a device, given back at the end of a benchmark.
 class Memory {
@@ -165,7 +174,7 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   const std::int64_t across = (depth + block - 1) / block;
   const std::vector<float> scales(static_cast<std::size_t>(cols * across), 0x1p-7F);
   // As in a model: each weight was last used long ago.
-  const std::int64_t copies = std::max<std::int64_t>(1, kColdBytes / weight_bytes);
+  const std::int64_t copies = std::max<std::int64_t>(1, cold_bytes() / weight_bytes);
   Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + cols));
   std::vector<MatmulParams> ops(static_cast<std::size_t>(copies));
   const TensorView x = matrix_view(memory.take_numbers(rows * depth, x_type), x_type, rows, depth);

@@ -107,6 +107,24 @@ CpuTopology read_cpu_topology(const std::string& root) {
   return topology;
 }
 
+std::int64_t largest_cache_bytes(const std::string& root) {
+  const std::string system = root + "sys/devices/system/cpu/";
+  std::int64_t largest = 0;
+  for (const int id : read_list(system + "online")) {
+    const std::string caches = system + "cpu" + std::to_string(id) + "/cache/index";
+    for (int index = 0;; ++index) {
+      const auto line = read_line(caches + std::to_string(index) + "/size");
+      if (!line) break;
+      std::string_view text = *line;
+      const auto kibibytes = take_number<std::int64_t>(text);
+      constexpr std::int64_t kMost = std::int64_t{1} << 40;
+      if (!kibibytes || text != "K" || *kibibytes > kMost) continue;
+      largest = std::max(largest, *kibibytes * 1024);
+    }
+  }
+  return largest;
+}
+
 std::vector<int> allowed_cpu_ids() {
   std::vector<int> ids;
   // The kernel refuses masks that are shorter than its own.

@@ -2,6 +2,7 @@
 // what of them this process may use. Values: plain. Threads: any; all is read anew by each call.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,10 @@ struct CpuTopology {
 // Reads sys/devices/system/{cpu,node} under `root` ("/" outside tests). A CPU whose files are
 // missing or damaged counts as a core of its own, on node 0. Empty if no CPU is listed.
 CpuTopology read_cpu_topology(const std::string& root);
+
+// Bytes of the largest cache that one of the online CPUs uses, from sys/devices/system/cpu under
+// `root`; 0 if no file says.
+std::int64_t largest_cache_bytes(const std::string& root);
 
 // The ids in a list of the kernel's, such as "0-3,8"; none if it is damaged or names an id of
 // 65,536 or more.

@@ -56,6 +56,20 @@ TEST(ParseCpuList, RefusesDamagedLists) {
   }
 }
 
+TEST_F(FakeMachine, TheLargestCacheOfAnyCpuCounts) {
+  EXPECT_EQ(largest_cache_bytes(root_), 0);
+  put("sys/devices/system/cpu/online", "0-1\n");
+  EXPECT_EQ(largest_cache_bytes(root_), 0);
+  const std::string cpus = "sys/devices/system/cpu/cpu";
+  put(cpus + "0/cache/index0/size", "48K\n");
+  put(cpus + "0/cache/index1/size", "2048K\n");
+  put(cpus + "1/cache/index0/size", "damaged\n");
+  put(cpus + "1/cache/index1/size", "99999999999999999999K\n");
+  put(cpus + "1/cache/index2/size", "491520K\n");
+  put(cpus + "1/cache/index4/size", "999999K\n");  // no index 3, so the list has ended
+  EXPECT_EQ(largest_cache_bytes(root_), std::int64_t{480} << 20);
+}
+
 TEST_F(FakeMachine, PairsOfHyperthreadsShareACore) {
   put("sys/devices/system/cpu/online", "0-3\n");
   put_cpu(0, "0,2");
