@@ -202,6 +202,7 @@ struct Avx512 {
                                             const Round& round_to_bf16) {
     Pairs runs[4];
     look_up_runs(_mm512_loadu_si512(words), round_to_bf16(shifted_values(scale, zero)), runs);
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + step * j, runs[j]);
   }
   // The next four bits of every word are an index into the table, which is there twice, so that the

@@ -112,11 +112,12 @@ struct Widened {
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
                        std::int64_t depth, const ScratchRows& to) {
     constexpr std::int64_t kTiles = kBlock.elements / 32;
-    // Few tokens wait for memory: the blocks that are widened next are fetched meanwhile.
+    // Few tokens wait for memory: blocks of later passes are fetched meanwhile.
     const std::uint8_t* const first = place(p, col, k);
-    const std::uint8_t* const next =
-        k + depth < p.depth ? place(p, col, k + depth) : place(p, col + kTileRows, 0);
-    const std::int64_t ahead = next - first;
+    const std::int64_t next = place_of(p, col, k + depth) - first;
+    // A pass of one block is that of few tokens.
+    const std::int64_t later =
+        depth == kBlock.elements ? place_of(p, col, k + kPassesAhead * depth) - first : next;
     for (int r = 0; r < count; ++r) {
       const std::uint8_t* from = place(p, col + r, k);
       std::uint8_t* line = to.first + r * kTileRowBytes;
@@ -131,7 +132,11 @@ struct Widened {
         }
       }
       for (; i < depth; i += kBlock.elements, from += kBlock.bytes) {
-        if constexpr (!kInPairs) fetch(from + ahead, kBlock.bytes);
+        for (std::int64_t byte = 0; byte < kBlock.bytes; byte += kTileRowBytes) {
+          fetch(from + byte, next);
+          // Blocks of 128 are widened so fast that more requests would slow them down.
+          if constexpr (kBlock.elements == 256) fetch_later(from + byte, later);
+        }
         Blocks::template widen<Widening>(reinterpret_cast<std::uint16_t*>(line), from, to.step / 2);
         line += kTiles * to.step;
       }
@@ -147,8 +152,8 @@ struct Widened {
           count_(count),
           blocks_(p.depth - k < kRunElements ? static_cast<int>((p.depth - k + 31) / 32)
                                              : static_cast<int>(kRunBlocks)),
-          next_(place_of(p, col, k, 1) - first_),
-          later_(place_of(p, col, k, kRunsAhead) - first_) {
+          next_(place_of(p, col, k + kRunElements) - first_),
+          later_(place_of(p, col, k + kPassesAhead * kRunElements) - first_) {
       if (blocks_ < kRunBlocks) return;
       for (int r = 0; r < count_; ++r) eights_[r].read_scales(first_ + r * stride_);
     }
@@ -173,25 +178,14 @@ struct Widened {
       for (int r = begin; r < stop; ++r, row += stride_) {
         for (std::int64_t byte = pair * kTileRowBytes; byte < kRunBytes;
              byte += 4 * kTileRowBytes) {
-          _mm_prefetch(reinterpret_cast<const char*>(row + later_ + byte), _MM_HINT_T2);
-          _mm_prefetch(reinterpret_cast<const char*>(row + next_ + byte), _MM_HINT_T0);
+          fetch_later(row + byte, later_);
+          fetch(row + byte, next_);
         }
         eights_[r].store_pair(line(to, r), kTileBytes / 2, row, pair);
       }
     }
 
    private:
-    // Memory is read this many runs ahead into the second-level cache, and one run ahead into the
-    // first: the processor fetches ahead along a row, but each row has only a few lines of a run.
-    static constexpr std::int64_t kRunsAhead = 8;
-
-    // The beginning of the run that is `ahead` runs later, or else of the last columns.
-    static const std::uint8_t* place_of(const MatmulPiece& p, std::int64_t col, std::int64_t k,
-                                        std::int64_t ahead) {
-      for (k += ahead * kRunElements; k >= p.depth; k -= p.depth) col += kTileRows;
-      return place(p, col < p.col_end ? col : p.col_end - 1, k / kBlock.elements * kBlock.elements);
-    }
-
     static std::uint16_t* line(std::uint8_t* to, int row) {
       return reinterpret_cast<std::uint16_t*>(to + row * kTileRowBytes);
     }
@@ -206,10 +200,21 @@ struct Widened {
   };
 
  private:
-  SLUICE_INLINE static void fetch(const std::uint8_t* from, std::int64_t bytes) {
-    for (std::int64_t byte = 0; byte < bytes; byte += kTileRowBytes) {
-      _mm_prefetch(reinterpret_cast<const char*>(from + byte), _MM_HINT_T0);
-    }
+  // Memory is read this many passes ahead into the second-level cache, and one pass ahead into the
+  // first: the processor fetches ahead along a row, but each row has only a few lines of a pass.
+  static constexpr std::int64_t kPassesAhead = 8;
+
+  SLUICE_INLINE static void fetch(const std::uint8_t* from, std::int64_t offset) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + offset), _MM_HINT_T0);
+  }
+  SLUICE_INLINE static void fetch_later(const std::uint8_t* from, std::int64_t offset) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + offset), _MM_HINT_T2);
+  }
+
+  // Element k of row `col`; behind the end of the row, that of the next rows, or of the last one.
+  static const std::uint8_t* place_of(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
+    for (; k >= p.depth; k -= p.depth) col += kTileRows;
+    return place(p, col < p.col_end ? col : p.col_end - 1, k);
   }
 };
 
