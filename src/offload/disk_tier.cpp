@@ -23,6 +23,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "offload/aligned_buffer.h"
 #include "offload/file_io.h"
 #include "offload/page_format.h"
 #include "offload/segment_check.h"
@@ -34,18 +35,6 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Buffer = std::unique_ptr<std::byte, FreeMemory>;
-
-Buffer make_buffer(std::uint64_t bytes) {
-  void* const memory = std::aligned_alloc(kDiskAlignment, bytes);
-  CHECK(memory != nullptr);
-  std::memset(memory, 0, bytes);  // the padding behind a block
-  return Buffer(static_cast<std::byte*>(memory));
-}
 
 // The beginning of the names of an identity's segments.
 std::string prefix_of(const SegmentIdentity& identity) {
@@ -220,7 +209,7 @@ struct DiskTier::Impl {
 
   void run() {
     PageFormat format = make_format();
-    const Buffer buffer = make_buffer(shape.page_bytes());
+    const AlignedBuffer buffer = make_aligned_buffer(shape.page_bytes(), kDiskAlignment);
     std::unique_lock lock(mutex);
     for (;;) {
       work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
