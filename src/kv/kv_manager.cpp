@@ -195,6 +195,20 @@ std::optional<std::int32_t> KvManager::admit(std::int32_t slot, const BlockNames
   return cached;
 }
 
+bool KvManager::admit_window(std::int32_t slot, std::int32_t count, Headroom headroom,
+                             BlockChanges& changes) {
+  CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
+  CHECK(count > 0 && count <= max_blocks_per_seq_);
+  if (!may_take(count, 0, headroom)) return false;
+  append_blocks(slot, 0, count, changes);
+  for (std::int32_t g = 1; g < num_groups_; ++g) first_held_[group_index(slot, g)] = count;
+  allocated_[index(slot)] = count;
+  target_[index(slot)] = count;
+  published_[index(slot)] = count;
+  writable_until_[index(slot)] = kAllWritable;
+  return true;
+}
+
 bool KvManager::can_fork(std::int32_t parent, std::int32_t tokens) const {
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);

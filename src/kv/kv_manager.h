@@ -165,6 +165,13 @@ class KvManager {
   // without a change when memory is short.
   bool promise(std::int32_t slot, std::int32_t tokens, Headroom headroom);
 
+  // Gives an empty slot `count` blocks that are its own, for a sequence whose KV is streamed
+  // through them (stream_shape.h). They are in the table of the first group; extend() takes none,
+  // and publish() names none. Returns false without a change when memory is short. REQUIRES: count
+  // <= max_blocks_per_seq().
+  bool admit_window(std::int32_t slot, std::int32_t count, Headroom headroom,
+                    BlockChanges& changes);
+
   // Whether `parent` still holds all of its first `tokens` tokens that position `tokens` can see.
   bool can_fork(std::int32_t parent, std::int32_t tokens) const;
   // Shares the blocks of the first `tokens` tokens of `parent` with the empty slot `child`, without
@@ -286,6 +293,8 @@ class KvManager {
   void check_integrity() const;
 
  private:
+  static constexpr std::int32_t kAllWritable = INT32_MAX;
+
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
   std::size_t group_index(std::int32_t slot, std::int32_t group) const {
     return index(slot) * index(num_groups_) + index(group);
@@ -350,10 +359,11 @@ class KvManager {
 
   std::vector<BlockId> tables_;  // [slots][groups][max_blocks_per_seq]
   // By slot.
-  std::vector<std::int32_t> allocated_;       // table entries in use, the same for every group
-  std::vector<std::int32_t> writable_until_;  // positions below it need no work before a write
-  std::vector<std::int32_t> target_;          // table entries the admitted tokens need
-  std::vector<std::int32_t> published_;       // entries that publish() has handled
+  std::vector<std::int32_t> allocated_;  // table entries in use, the same for every group
+  // Positions below it need no work before a write; kAllWritable for a window.
+  std::vector<std::int32_t> writable_until_;
+  std::vector<std::int32_t> target_;     // table entries the admitted tokens need
+  std::vector<std::int32_t> published_;  // entries that publish() has handled
   // By slot and group.
   std::vector<std::int32_t> first_held_;  // entries before it are null
   std::vector<std::int32_t> promised_;    // free blocks set aside for it

@@ -30,9 +30,9 @@ void KvManager::check_integrity() const {
   std::int32_t promised = 0;
   for (std::int32_t slot = 0; slot < options_.max_num_seqs; ++slot) {
     const std::int32_t allocated = allocated_[index(slot)];
-    CHECK(allocated <= max_blocks_per_seq_);
-    CHECK(writable_until_[index(slot)] <= allocated * options_.block_size);
-    CHECK(published_[index(slot)] <= allocated);
+    CHECK(writable_until_[index(slot)] == kAllWritable ||
+          writable_until_[index(slot)] <= allocated * options_.block_size);
+    CHECK(published_[index(slot)] <= allocated && allocated <= max_blocks_per_seq_);
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const std::int32_t first_held = first_held_[group_index(slot, g)];
       CHECK(promised_[group_index(slot, g)] >= 0);
