@@ -48,9 +48,11 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
   command
       .add_option(
           "--kv-disk", texts.kv_disk,
-          "DIR:SIZE[,free=SIZE][,age=TIME][,daily=SIZE]: a folder that keeps KV blocks, also for "
+          "DIR:SIZE[,free=SIZE][,age=TIME][,daily=SIZE][,stream=SIZE]: a folder that keeps KV "
+          "blocks, also for "
           "later starts, such as kv:50GiB; the limits: room that stays free (default 1GiB), days "
-          "or hours without use (default 30d), bytes written a day (default: no limit)")
+          "or hours without use (default 30d), bytes written a day (default: no limit), and the "
+          "part of SIZE for a request that needs more than the KV memory (default: none)")
       ->group(group);
   command
       .add_option("--kv-disk-key", texts.kv_disk_key,

@@ -79,9 +79,12 @@ Status parse_limit(std::string_view text, KvDiskSettings& settings) {
     ASSIGN_OR_RETURN(settings.max_age_s, parse_age(value));
   } else if (name == "daily") {
     ASSIGN_OR_RETURN(settings.daily_bytes, parse_memory_size("--kv-disk daily", value));
+  } else if (name == "stream") {
+    ASSIGN_OR_RETURN(settings.stream_bytes, parse_memory_size("--kv-disk stream", value));
   } else {
     return invalid_argument(fmt::format(
-        "--kv-disk has no limit '{}'; after SIZE there may be free=SIZE, age=TIME, daily=SIZE",
+        "--kv-disk has no limit '{}'; after SIZE there may be free=SIZE, age=TIME, daily=SIZE, "
+        "stream=SIZE",
         text));
   }
   return {};
@@ -119,6 +122,24 @@ void log_tier(const DiskTier::Options& disk, std::size_t stored, std::int32_t pa
                        disk.folder, contents->size()));
 }
 
+// Long sequences get their part of the folder.
+Status add_long_sequences(const DiskTier::Options& disk, std::int64_t bytes,
+                          LoadedExecutor& executor) {
+  KvStream::Options stream;
+  stream.folder = disk.folder;
+  stream.max_bytes = static_cast<std::uint64_t>(bytes);
+  stream.free_bytes = disk.free_bytes;
+  if (auto added = add_stream(stream, executor); !added) {
+    return with_context("--kv-disk", added.error());
+  }
+  const StreamShape& shape = executor.scheduler.stream;
+  log_info(
+      fmt::format("{}: sequences that need more than the KV memory are streamed, up to {} "
+                  "tokens",
+                  disk.folder, std::int64_t{shape.max_blocks} * shape.block_size));
+  return {};
+}
+
 }  // namespace
 
 Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
@@ -138,6 +159,10 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
   };
   ASSIGN_OR_RETURN(settings.bytes, parse_memory_size("--kv-disk", next()));
   while (!rest.empty()) RETURN_IF_ERROR(parse_limit(next(), settings));
+  if (settings.stream_bytes >= settings.bytes) {
+    return invalid_argument(fmt::format(
+        "--kv-disk '{}': stream=SIZE is a part of the folder's size and must be less", text));
+  }
   return settings;
 }
 
@@ -146,7 +171,8 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    LoadedExecutor& executor) {
   DiskTier::Options disk;
   disk.folder = folder_of(*options.kv_disk);
-  disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes);
+  const std::int64_t stream_bytes = options.kv_disk->stream_bytes;
+  disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes - stream_bytes);
   if (options.kv_disk->free_bytes > 0) {
     disk.free_bytes = static_cast<std::uint64_t>(options.kv_disk->free_bytes);
   }
@@ -164,7 +190,7 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
     return with_context("--kv-disk", added.error());
   }
   log_tier(disk, executor.stored.size(), pages);
-  return {};
+  return stream_bytes > 0 ? add_long_sequences(disk, stream_bytes, executor) : Status{};
 }
 
 // Shared: the service and its workers' jobs use it.

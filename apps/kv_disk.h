@@ -18,7 +18,8 @@
 
 namespace sluice {
 
-// "DIR:SIZE", such as "kv:50GiB", and limits: "kv:50GiB,free=10GiB,age=7d,daily=100GiB".
+// "DIR:SIZE", such as "kv:50GiB", and limits: "kv:50GiB,free=10GiB,age=7d,daily=100GiB,
+// stream=20GiB".
 // kInvalidArgument names the option.
 Result<KvDiskSettings> parse_kv_disk(std::string_view text);
 

@@ -227,6 +227,7 @@ void BatchInputs::group_by_adapter(const BatchPlan& plan) {
 }
 
 void BatchInputs::fill_slot_mapping(const BatchPlan& plan) {
+  if (plan.streamed_blocks > 0) return;  // its row has slots of its own
   const std::int32_t block_size = options_.block_size;
   for (Group& group : groups_) {
     auto* slot_mapping = staged<std::int64_t>(group.slot_mapping_offset);

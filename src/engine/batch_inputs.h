@@ -67,6 +67,12 @@ class BatchInputs {
   Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
               std::span<const RowSampling> sampling);
 
+  // A slot's blocks in the first group, as of the step that was filled last.
+  std::span<const std::int32_t> table(std::int32_t slot) const {
+    const auto width = static_cast<std::size_t>(options_.table_width);
+    return std::span(groups_.front().tables).subspan(static_cast<std::size_t>(slot) * width, width);
+  }
+
   // Whether a token of the step that was filled last has an adapter.
   bool uses_adapters() const { return uses_adapters_; }
 

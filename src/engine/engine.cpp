@@ -185,6 +185,7 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
 }
 
 void Engine::commit_oldest() {
+  if (contents_ != nullptr) stats_.streamed = contents_->streamed_bytes();
   if (meter_ != nullptr) {
     stats_.device = meter_->device_time();
     stats_.computed = meter_->computed_work();
@@ -253,6 +254,7 @@ void Engine::report_row(const RowCommit& commit) {
 
 // Removes a request whose last choice has ended from the map, but keeps it until the next step.
 void Engine::retire(const Sequence& sequence) {
+  if (sequence.streamed_blocks > 0) executor_->end_stream(sequence.id);
   const auto found = active_.find(sequence.request->id);
   CHECK(found != active_.end());
   if (--found->second->unfinished > 0) return;

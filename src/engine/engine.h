@@ -81,6 +81,7 @@ struct EngineStats {
   double tier_saved_seconds = 0;      // of steps that need not compute those tokens
   std::int64_t tier_hit_tokens = 0;   // that sequences found after loads and not before
   std::int64_t failed_transfers = 0;  // of blocks and of adapters
+  KvStream::Bytes streamed;           // of sequences that are larger than memory
   // Sums over committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
   ComputedWork computed;

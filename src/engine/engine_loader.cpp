@@ -233,6 +233,11 @@ Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded) {
   return {};
 }
 
+Status add_stream(const KvStream::Options& options, LoadedExecutor& loaded) {
+  ASSIGN_OR_RETURN(loaded.scheduler.stream, loaded.contents->use_stream(options));
+  return {};
+}
+
 LoadedEngine make_engine(LoadedExecutor parts, const Clock& clock, StartupTimeline& timeline) {
   auto kv = std::make_unique<KvManager>(parts.kv);
   for (const TierPage& page : parts.stored) kv->restore_page(page.page, page.name, page.group);

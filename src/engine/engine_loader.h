@@ -95,6 +95,10 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
 // without a prefix cache.
 Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded);
 
+// Lets the engine stream the KV of sequences that do not fit into its memory, through a file in the
+// tier's folder. Call it before make_engine(). Errors: KvContents::use_stream().
+Status add_stream(const KvStream::Options& options, LoadedExecutor& loaded);
+
 // The engine of an executor.
 LoadedEngine make_engine(LoadedExecutor parts, const Clock& clock, StartupTimeline& timeline);
 

@@ -64,10 +64,11 @@ struct KvDiskSettings {
   std::string folder;
   std::int64_t bytes = 0;  // at most, of all files
   // Limits; 0 or less: the tier's own (offload/disk_tier.h).
-  std::int64_t free_bytes = 0;   // that stay free on the filesystem
-  std::int64_t max_age_s = 0;    // of a block since its last use
-  std::int64_t daily_bytes = 0;  // written a day
-  std::string key_file;          // the blocks are encrypted with its key; empty: they are not
+  std::int64_t free_bytes = 0;    // that stay free on the filesystem
+  std::int64_t max_age_s = 0;     // of a block since its last use
+  std::int64_t daily_bytes = 0;   // written a day
+  std::int64_t stream_bytes = 0;  // of `bytes`: for the KV of a sequence larger than memory
+  std::string key_file;           // the blocks are encrypted with its key; empty: they are not
 };
 
 struct EngineOptions {

@@ -10,6 +10,8 @@
 
 #include "base/result.h"
 #include "kv/block_pool.h"
+#include "kv/stream_shape.h"
+#include "offload/kv_stream.h"
 #include "offload/kv_tier.h"
 
 namespace sluice {
@@ -24,6 +26,12 @@ class KvContents {
   // Plans may name transfers to and from this tier from now on. kUnsupported if the tier cannot
   // reach the device's memory. REQUIRES: no plan was submitted yet.
   virtual Status use_tier(std::unique_ptr<KvTier> tier) = 0;
+  // Plans may stream the KV of sequences that this shape allows, through a file. kUnsupported if
+  // the device cannot, kInvalidArgument if the file would hold no sequence. REQUIRES: as
+  // use_tier().
+  virtual Result<StreamShape> use_stream(const KvStream::Options& options) = 0;
+  // That streams have read and written since the start.
+  virtual KvStream::Bytes streamed_bytes() const = 0;
 };
 
 }  // namespace sluice

@@ -108,7 +108,8 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
         "the null block, and be at most MAX of {} bytes",
         own, layout.block_bytes, bytes));
   }
-  if (own < per_seq + layout.block_bytes) {
+  const bool streams = options.kv_disk && options.kv_disk->stream_bytes > 0;
+  if (own < per_seq + layout.block_bytes && !streams) {
     log_warning(fmt::format(
         "KV memory of {} MiB holds fewer tokens than one context of {} needs ({} MiB): longer "
         "requests will be refused; raise --kv-cache-memory or lower --max-model-len",

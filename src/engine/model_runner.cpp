@@ -282,7 +282,8 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
   RETURN_IF_ERROR(device_.mark(Queue::kCompute, start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
-  RETURN_IF_ERROR(run_model(plan));
+  step.lost_kv = false;
+  RETURN_IF_ERROR(plan.streamed_blocks > 0 ? run_streamed(step) : run_model(plan));
   step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
   last_mark_ = end_mark(step.number);
@@ -466,6 +467,7 @@ Status ModelRunner::finish(Step& step) {
     }
   }
   if (step.needs_host) RETURN_IF_ERROR(pool(step));
+  if (step.lost_kv) step.result.rows.front().lost_kv = true;
   step.finished = true;
   return {};
 }

@@ -43,6 +43,7 @@
 #include "engine/page_transfers.h"
 #include "engine/pooler.h"
 #include "engine/step_trace.h"
+#include "engine/streamed_steps.h"
 #include "engine/transfers.h"
 #include "engine/weight_stream.h"
 #include "engine/weight_watch.h"
@@ -129,6 +130,13 @@ class ModelRunner final : public Executor,
   Status read_block(BlockId id, std::span<std::byte> out) override;
   Status write_block(BlockId id, std::span<const std::byte> contents) override;
   Status use_tier(std::unique_ptr<KvTier> tier) override;
+  Result<StreamShape> use_stream(const KvStream::Options& options) override;
+  KvStream::Bytes streamed_bytes() const override {
+    return streamed_ ? streamed_->bytes() : KvStream::Bytes{};
+  }
+  void end_stream(SequenceId sequence) override {
+    if (streamed_) streamed_->end(sequence);
+  }
   void watch_logits(Look look) override { look_ = std::move(look); }
   Status trace_steps(StepTrace* trace) override;
 
@@ -146,6 +154,7 @@ class ModelRunner final : public Executor,
     StepResult result;                  // once `finished`
     bool needs_host = false;            // to sample or pool some of its rows
     bool finished = false;
+    bool lost_kv = false;    // the KV of its streamed row could not be moved
     bool follows = false;    // another step was in flight when it was submitted
     std::size_t number = 0;  // of all steps
     ComputedWork work;
@@ -175,6 +184,7 @@ class ModelRunner final : public Executor,
   }
   Status capture_graphs(ForwardVariant variant);
   Status run_model(const BatchPlan& plan);
+  Status run_streamed(Step& step);
   Status check_pages();
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
@@ -205,6 +215,7 @@ class ModelRunner final : public Executor,
   std::optional<AdapterMemory> adapter_memory_;
   std::optional<Transfers> transfers_;
   std::optional<PageTransfers> pages_;
+  std::optional<StreamedSteps> streamed_;
   std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, after the last plan
 
   // By slot: the token sampled last, or the code that makes the embedding read it in device memory.

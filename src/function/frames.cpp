@@ -27,7 +27,7 @@ constexpr T kLast = T::kNone;
 template <>
 constexpr Pooling kLast<Pooling> = Pooling::kMean;
 template <>
-constexpr FinishReason kLast<FinishReason> = FinishReason::kNoAdapter;
+constexpr FinishReason kLast<FinishReason> = FinishReason::kLostKv;
 template <>
 constexpr EngineState kLast<EngineState> = EngineState::kStopped;
 template <>

@@ -185,9 +185,9 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant var
 }
 
 void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant,
-                      BeforeStage before) const {
+                      BeforeStage before, const DecoderStreamedKv* streamed) const {
   CHECK(variant == ForwardVariant::kPlain || options_.adapter_slots > 0);
-  const Pass pass{ops, capacity, variant};
+  const Pass pass{ops, capacity, variant, streamed};
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView residual = slice(buffers_.residual, capacity.tokens, config_.hidden_size);
   std::size_t stage = 0;
@@ -258,14 +258,24 @@ void Decoder::layer_matmul(const Pass& pass, std::int32_t layer, std::int32_t fi
   pass.ops.run(expand);
 }
 
+Decoder::LayerKv Decoder::kv_of(const Pass& pass, std::int32_t layer) const {
+  if (pass.streamed != nullptr) {
+    const auto& window = pass.streamed->windows[static_cast<std::size_t>(layer % 2)];
+    return {pass.streamed->view, window.slot_mapping, window.block_table, 0};
+  }
+  const DecoderLayerKv& kv = inputs_.layers[static_cast<std::size_t>(layer - options_.first_layer)];
+  const DecoderGroupInputs& group = inputs_.groups[static_cast<std::size_t>(kv.group)];
+  return {kv.view, group.slot_mapping, group.block_tables, group.table_stride};
+}
+
 void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   Ops& ops = pass.ops;
   const StepCapacity& capacity = pass.capacity;
   const LayerConfig& c = config_.layers[static_cast<std::size_t>(layer)];
   const auto index = static_cast<std::size_t>(layer - options_.first_layer);
   const LayerWeights& w = weights_.layers[index];
-  const DecoderLayerKv& kv = inputs_.layers[index];
-  const DecoderGroupInputs& group = inputs_.groups[static_cast<std::size_t>(kv.group)];
+  const LayerKv kv = kv_of(pass, layer);
+  const auto group = static_cast<std::size_t>(inputs_.layers[index].group);
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
   const TensorView qkv = slice(buffers_.qkv, capacity.tokens, c.q_width() + 2 * c.kv_width());
@@ -287,7 +297,7 @@ void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   rope.k_norm = w.k_norm;
   rope.cos_sin = rope_tables_[static_cast<std::size_t>(c.rope)];
   rope.positions = inputs_.positions;
-  rope.slot_mapping = group.slot_mapping;
+  rope.slot_mapping = kv.slot_mapping;
   rope.kv = kv.view;
   rope.num_heads = c.num_heads;
   rope.num_kv_heads = c.num_kv_heads;
@@ -302,10 +312,10 @@ void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   attention.kv = kv.view;
   attention.cu_seqlens_q = inputs_.cu_seqlens_q;
   attention.seq_lens = inputs_.seq_lens;
-  attention.block_tables = group.block_tables;
+  attention.block_tables = kv.block_tables;
   attention.row_slots = inputs_.row_slots;
-  attention.table_stride = group.table_stride;
-  attention.plan = group.attention_plan;
+  attention.table_stride = kv.table_stride;
+  attention.plan = inputs_.groups[group].attention_plan;
   attention.num_heads = c.num_heads;
   attention.num_kv_heads = c.num_kv_heads;
   attention.head_dim = c.head_dim;

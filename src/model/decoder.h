@@ -11,6 +11,7 @@
 // Owner: the model runner. Threads: the engine's thread. Allocates nothing in forward().
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -57,6 +58,17 @@ struct DecoderAdapters {
   const std::int32_t* tokens = nullptr;
   const LoraSegment* segments = nullptr;
   const std::int32_t* num_segments = nullptr;
+};
+
+// The KV of a step with one row that is not in its blocks: layer i has window i % 2. Either window
+// is a block table with its own slots to write; the row's slot does not matter.
+struct DecoderStreamedKv {
+  struct Window {
+    const std::int64_t* slot_mapping = nullptr;  // [T]
+    const std::int32_t* block_table = nullptr;
+  };
+  KvLayerView view;  // of all layers
+  std::array<Window, 2> windows;
 };
 
 struct DecoderLayerKv {
@@ -113,8 +125,9 @@ class Decoder {
                ForwardVariant variant = ForwardVariant::kPlain) const;
   // The same with a function that is called before each stage of WeightsLayout::stages().
   using BeforeStage = FunctionRef<void(std::size_t stage)>;
-  void forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant,
-               BeforeStage before) const;
+  // `streamed`: where the KV is instead of in the inputs' blocks.
+  void forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant, BeforeStage before,
+               const DecoderStreamedKv* streamed = nullptr) const;
 
   // The dtype of the inputs of the layers' matmuls, which is also that of adapters.
   DType input_dtype() const { return input_; }
@@ -153,6 +166,14 @@ class Decoder {
     Ops& ops;
     StepCapacity capacity;
     ForwardVariant variant = ForwardVariant::kPlain;
+    const DecoderStreamedKv* streamed = nullptr;
+  };
+  // The KV of a layer in a pass.
+  struct LayerKv {
+    KvLayerView view;
+    const std::int64_t* slot_mapping = nullptr;
+    const std::int32_t* block_tables = nullptr;
+    std::int64_t table_stride = 0;
   };
 
   std::string buffer_name(std::string_view name) const;
@@ -164,6 +185,7 @@ class Decoder {
 
   void norm(const Pass& pass, const TensorView& add, const TensorView& weight,
             const TensorView& normed) const;
+  LayerKv kv_of(const Pass& pass, std::int32_t layer) const;
   void attention(const Pass& pass, std::int32_t layer) const;
   void mlp(const Pass& pass, std::int32_t layer) const;
   void layer_matmul(const Pass& pass, std::int32_t layer, std::int32_t first_module,

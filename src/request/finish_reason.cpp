@@ -13,6 +13,10 @@ Error failure_of(FinishReason reason) {
           "max_tokens");
     case FinishReason::kNoAdapter:
       return unavailable("the adapter could not be loaded; the server's log has the cause");
+    case FinishReason::kLostKv:
+      return unavailable(
+          "the KV of this request, which does not fit into memory, could not be read from the disk "
+          "or written to it; the server's log has the cause");
     default:
       return internal_error(
           "the model gave logits that are not finite, or the grammar, allowed_token_ids and "

@@ -16,11 +16,12 @@ enum class FinishReason : std::uint8_t {
   kError,      // the logits were not finite, or the masks of the request left no token
   kNoMemory,   // even alone it has no room in the KV memory that is left
   kNoAdapter,  // its adapter could not be loaded
+  kLostKv,     // its KV is streamed, and could not be read or written
 };
-inline constexpr std::size_t kNumFinishReasons = 7;
+inline constexpr std::size_t kNumFinishReasons = 8;
 
-// The name in logs: "stop", "length", "cancelled", "error", "no_memory", "no_adapter"; "" while
-// running.
+// The name in logs: "stop", "length", "cancelled", "error", "no_memory", "no_adapter", "lost_kv";
+// "" while running.
 constexpr std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone: return "";
@@ -30,6 +31,7 @@ constexpr std::string_view finish_reason_name(FinishReason reason) {
     case FinishReason::kError: return "error";
     case FinishReason::kNoMemory: return "no_memory";
     case FinishReason::kNoAdapter: return "no_adapter";
+    case FinishReason::kLostKv: return "lost_kv";
   }
   return "";
 }
@@ -37,7 +39,7 @@ constexpr std::string_view finish_reason_name(FinishReason reason) {
 // Whether the sequence ended because something failed, so that the request gets an error.
 constexpr bool is_failure(FinishReason reason) {
   return reason == FinishReason::kError || reason == FinishReason::kNoMemory ||
-         reason == FinishReason::kNoAdapter;
+         reason == FinishReason::kNoAdapter || reason == FinishReason::kLostKv;
 }
 
 // The error for the client. REQUIRES: is_failure(reason).

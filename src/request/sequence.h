@@ -75,6 +75,11 @@ struct Sequence {
   Hash128 tail_name;
   std::int32_t tail_end = 0;  // 0: the partial block has no name
 
+  // The KV of the sequence is streamed (scheduler/stream_lane.h): the most blocks of positions that
+  // it will have (0: it is not streamed), and while it waits the tokens whose KV is kept.
+  std::int32_t streamed_blocks = 0;
+  std::int32_t streamed_kept = 0;
+
   TimePoint first_scheduled;
   TimePoint first_token;
 

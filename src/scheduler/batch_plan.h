@@ -91,6 +91,9 @@ struct BatchPlan {
   std::vector<PlanTransfer> transfers;    // started with this plan
   std::vector<PagedBlock> pages;          // of the transfers that load or save blocks
   std::vector<std::int32_t> wrong_pages;  // of the tier, to be erased before the transfers
+  // Not 0: the only row is of a streamed sequence (kv/stream_shape.h), and this is the
+  // largest number of blocks of positions that it will have. Its table has its windows' blocks.
+  std::int32_t streamed_blocks = 0;
   // 0: unchanged. Otherwise the executor shall back KV memory for this many blocks, the null block
   // included. A refusal is data (ResourceView::kv_growth_failed), never an error.
   std::int32_t kv_blocks = 0;
@@ -121,6 +124,7 @@ struct BatchPlan {
     transfers.clear();
     pages.clear();
     wrong_pages.clear();
+    streamed_blocks = 0;
     kv_blocks = 0;
     preempted.clear();
     ended.clear();

@@ -79,9 +79,9 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   RunningSet& r = state_.running;
   const std::size_t s = RunningSet::index(slot);
   Sequence& sequence = *commit.sequence;
-  if (result.failed) {
+  if (result.failed || result.lost_kv) {
     commit.finished = true;
-    state_.finish_running(slot, FinishReason::kError);
+    state_.finish_running(slot, result.lost_kv ? FinishReason::kLostKv : FinishReason::kError);
     return;
   }
   const std::int32_t sampled = result.num_tokens - result.num_forced;
@@ -152,6 +152,13 @@ void learn_step_time(SchedulerState& state, const BatchPlan& plan, TimePoint now
   state.last_end = now;
 }
 
+// Streamed steps are not like others. The others get as much time as this one took.
+void end_streamed_step(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
+  state.last_end = now;
+  state.last_commit = now;
+  state.streams.due = now + (now - plan.planned_at);
+}
+
 // The price of computing prompts, against that of loading them.
 void learn_chunk_time(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
   const TimePoint start = std::max(plan.planned_at, state.last_commit);
@@ -172,10 +179,12 @@ void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoin
   CHECK(plan.step == state_->next_committed && plan.step < state_->next_step);
   CHECK(result.rows.size() == plan.rows.size());
   ++state_->next_committed;
-  if (state_->step_time) learn_step_time(*state_, plan, now);
+  const bool streamed = plan.streamed_blocks > 0;
+  if (streamed) end_streamed_step(*state_, plan, now);
+  if (state_->step_time && !streamed) learn_step_time(*state_, plan, now);
   if (state_->pager.has_tier()) {
     state_->pager.note_step_end(now);
-    if (state_->options.micro_batches == 1) learn_chunk_time(*state_, plan, now);
+    if (state_->options.micro_batches == 1 && !streamed) learn_chunk_time(*state_, plan, now);
   }
   out.clear();
   out.reserve(2 * static_cast<std::size_t>(state_->options.max_num_seqs));

@@ -49,6 +49,8 @@ struct RowResult {
   std::int32_t first_embedding = 0;
   std::int32_t num_embedding = 0;
   bool failed = false;  // logits were not finite; the sequence ends with FinishReason::kError
+  // KV that is streamed could not be moved: the sequence ends with FinishReason::kLostKv.
+  bool lost_kv = false;
 };
 
 struct StepResult {
@@ -112,6 +114,9 @@ class Executor {
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
   virtual bool tier_accepts_saves() const { return false; }
+
+  // A sequence that was streamed has ended: nothing of it is needed any more.
+  virtual void end_stream(SequenceId /*sequence*/) {}
 
   // Makes what the tier below has saved durable, with its times of use; takes at most `at_most`.
   virtual Status flush_tier(Duration /*at_most*/) { return {}; }

@@ -187,6 +187,9 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
     if (state_.kv.extend(slot, first, count, changes_)) return RowOutcome::kPlanned;
   }
   const bool last = set().order.size() == 1 && set().num_draining == 0;
+  if (last && state_.yield_stream(plan_) && state_.kv.extend(slot, first, count, changes_)) {
+    return RowOutcome::kPlanned;
+  }
   if (last && state_.kv.release_holds() && state_.kv.extend(slot, first, count, changes_)) {
     return RowOutcome::kPlanned;
   }
@@ -199,7 +202,7 @@ void PlanPass::keep_kv_limit() {
   KvSizer& size = state_.kv_sizer;
   if (state_.kv.num_usable_blocks() <= size.most_usable_blocks()) return;
   while (size.over_limit()) {
-    if (state_.kv.release_holds()) continue;
+    if (state_.kv.release_holds() || state_.yield_stream(plan_)) continue;
     short_of_memory_ = true;
     admits_ = false;
     const std::int32_t victim = newest_idle(-1);

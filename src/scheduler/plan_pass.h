@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "base/clock.h"
@@ -130,11 +131,13 @@ class PlanPass {
   // until the token budget is used up. Here the budget limits decodes too.
   void advance_all();
 
-  // Whether admission skips the entry: it is empty, its adapter may not be used now, its blocks are
-  // being loaded from the tier below, or it is a choice of a request (n > 1) whose leader has not
-  // computed the prompt. Later entries may be admitted before it.
+  // Whether admission skips the entry: it is empty, a streamed sequence waits that comes before it,
+  // its adapter may not be used now, its blocks are being loaded from the tier below, or it is a
+  // choice of a request (n > 1) whose leader has not computed the prompt. Later entries may be
+  // admitted before it.
   bool passes_over(const WaitingEntry& entry) const {
     if (entry.sequence == nullptr) return true;
+    if (waiting_stream_ && *waiting_stream_ < entry.order) return true;
     if (entry.adapter >= 0 && !state_.adapters.ready(entry.adapter)) return true;
     const Paging paging = entry.sequence->paging;
     if (paging == Paging::kLoading || paging == Paging::kFollowing) return true;
@@ -222,6 +225,13 @@ class PlanPass {
   // Called before the policy. Preempts the newest sequences while more blocks are held than the KV
   // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();
+  // Called before the policy. Gives the first sequence of the lane (stream_lane.h) its slot and
+  // blocks, if they are there.
+  void admit_stream();
+  // Whether this step is the streamed sequence's: then the policy plans nothing.
+  bool stream_is_due() const;
+  // Plans the streamed sequence's row, if there is one that runs. REQUIRES: the plan has no row.
+  void plan_stream();
   // Called after the policy. Asks for KV memory or returns it, ends a sequence that can never run
   // again, and records when the step should end.
   void finish();
@@ -238,6 +248,8 @@ class PlanPass {
   std::int64_t shortage(const Sequence& sequence, const Admission& how, std::int64_t coming);
   void displace_for(Sequence& urgent, const Admission& how);
   void hold_newest();
+  bool take_window(const Sequence& sequence);
+  void begin_stream(const WaitingEntry& entry);
   std::int32_t growth_reserve() const;
   void end_stuck();
   void note_end();
@@ -286,6 +298,8 @@ class PlanPass {
   bool spares_unsaved_ = false;  // see save_unused()
   // Sequences with a higher number are not admitted: room was made for this priority.
   std::int32_t lowest_admitted_ = std::numeric_limits<std::int32_t>::max();
+  // The place of the streamed sequence that waits to be admitted next; later ones are passed over.
+  std::optional<ServiceOrder> waiting_stream_;
   // The sequence that waits for blocks which neither growth nor preemption can supply in this plan;
   // null: there is none.
   const Sequence* lacks_memory_ = nullptr;

@@ -81,7 +81,9 @@ Status Scheduler::add(Sequence& sequence) {
   // The last token is never computed: nothing follows it.
   const std::int64_t blocks = state_->kv.blocks_needed(max_len - 1);
   const std::int32_t most_blocks = state_->kv_sizer.most_blocks_of_a_sequence();
-  if (blocks > most_blocks) {
+  const bool streamed = blocks > most_blocks && state_->streams.shape.max_blocks > 0;
+  if (streamed) RETURN_IF_ERROR(state_->check_stream(sequence, max_len, most_blocks));
+  if (blocks > most_blocks && !streamed) {
     return resource_exhausted(fmt::format(
         "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}{}; lower "
         "max_tokens or raise --kv-cache-memory",
@@ -98,14 +100,26 @@ Status Scheduler::add(Sequence& sequence) {
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
   sequence.ticket = state_->next_ticket++;
   const Request& request = *sequence.request;
-  state_->enqueue({SchedulerState::place_of(sequence), &sequence,
-                   state_->clients.arrive(request.client_key, request.client_weight), adapter});
+  const WaitingEntry entry{SchedulerState::place_of(sequence), &sequence,
+                           state_->clients.arrive(request.client_key, request.client_weight),
+                           adapter};
+  if (streamed) {
+    const std::int32_t size = state_->kv.block_size();
+    sequence.streamed_blocks = (max_len - 1 + size - 1) / size;
+    state_->streams.waiting.push_back(entry);
+  } else {
+    state_->enqueue(entry);
+  }
   state_->kv_sizer.note_activity();
   return {};
 }
 
 void Scheduler::cancel(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::kFinished || sequence.cancel_requested) return;
+  if (sequence.state == SequenceState::kWaiting && sequence.streamed_blocks > 0) {
+    state_->end_waiting_stream(sequence, reason);
+    return;
+  }
   if (sequence.state == SequenceState::kWaiting) {
     const std::size_t position = state_->waiting.find(SchedulerState::place_of(sequence));
     CHECK(position < state_->waiting.entries().size());
@@ -133,8 +147,16 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   PlanPass pass(*state_, now, resources, plan);
   pass.keep_kv_limit();
   state_->plan_loads(now, plan);
-  if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());
-  policy_->plan(pass);
+  pass.admit_stream();
+  if (!pass.stream_is_due()) {
+    if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());
+    policy_->plan(pass);
+  }
+  if (!plan.has_rows()) {
+    pass.plan_stream();
+  } else {
+    state_->streams.others_ran = true;
+  }
   pass.finish();
   state_->pager.plan_saves(resources.tier_accepts_saves, SavesBesideLoads::kNo,
                            state_->next_transfer, plan);
@@ -152,11 +174,12 @@ void Scheduler::limit_step(Duration longest) {
 }
 
 std::int32_t Scheduler::num_waiting() const {
-  return static_cast<std::int32_t>(state_->waiting.size());
+  return static_cast<std::int32_t>(state_->waiting.size() + state_->streams.waiting.size());
 }
 
 std::int32_t Scheduler::num_running() const {
-  return static_cast<std::int32_t>(state_->running.order.size()) + state_->running.num_draining;
+  return static_cast<std::int32_t>(state_->running.order.size()) + state_->running.num_draining +
+         (state_->streams.slot < 0 ? 0 : 1);
 }
 
 std::optional<TimePoint> Scheduler::wake_at() const { return state_->kv_sizer.wake_at(); }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "kv/stream_shape.h"
 #include "request/sequence.h"
 #include "scheduler/adapter_slots.h"
 #include "scheduler/batch_plan.h"
@@ -59,6 +60,9 @@ struct SchedulerOptions {
   // The key of names that one sequence alone uses. Random in every process that has a tier: a tier
   // may outlive the process, and sequences of another process have the same ids.
   Hash128 private_root = {};
+  // Sequences that do not fit into KV memory are streamed so (stream_lane.h). max_blocks 0: they
+  // are refused. REQUIRES, if not 0: one micro-batch, one step in flight.
+  StreamShape stream = {};
   // KV memory is returned when no request has arrived and no sequence has ended for this long
   // (kv_sizer.h). 0: never.
   Duration kv_idle_release{0};

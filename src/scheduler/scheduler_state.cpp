@@ -51,6 +51,9 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
     step_time.emplace(time, options.token_budget);
   }
   CHECK(kv.options().max_query_len >= std::min(options.token_budget, options.max_model_len));
+  streams.shape = options.stream;
+  CHECK(streams.shape.max_blocks == 0 ||
+        (options.micro_batches == 1 && streams.shape.block_size == kv.block_size()));
   hashes.reserve(static_cast<std::size_t>(kv.max_blocks_per_seq()));
 }
 
@@ -141,21 +144,31 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.adapter[s] = entry.adapter;
   running.held[s] = 0;
   running.undecided[s] = 0;
+  sequence.state = SequenceState::kRunning;
+  sequence.slot = slot;
+  sequence.computed = cached;
+  sequence.in_flight = 0;
+  if (sequence.streamed_blocks > 0) {
+    CHECK(streams.slot < 0);
+    running.state[s] = SlotState::kStreamed;
+    streams.slot = slot;
+    return;
+  }
   const auto after = std::upper_bound(running.order.begin(), running.order.end(), place,
                                       [&](ServiceOrder a, std::int32_t b) {
                                         return a < running.service_order[RunningSet::index(b)];
                                       });
   running.order.insert(after, slot);
-  sequence.state = SequenceState::kRunning;
-  sequence.slot = slot;
-  sequence.computed = cached;
-  sequence.in_flight = 0;
 }
 
 void SchedulerState::leave_order(std::int32_t slot) {
-  const auto place = std::find(running.order.begin(), running.order.end(), slot);
-  CHECK(place != running.order.end());
-  running.order.erase(place);
+  if (streams.slot == slot) {
+    streams.slot = -1;
+  } else {
+    const auto place = std::find(running.order.begin(), running.order.end(), slot);
+    CHECK(place != running.order.end());
+    running.order.erase(place);
+  }
   running.state[RunningSet::index(slot)] = SlotState::kDraining;
   ++running.num_draining;
   ChoiceGroup* const group = group_of(*running.sequence[RunningSet::index(slot)]);
@@ -249,10 +262,11 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
   const std::optional<Hash128>& root = sequence.request->block_hash_root;
   if (reason == FinishReason::kError) {
     kv.forget(slot);
-  } else if (root && kv.options().prefix_caching == PrefixCaching::kOn) {
+  } else if (root && sequence.streamed_blocks == 0 &&
+             kv.options().prefix_caching == PrefixCaching::kOn) {
     publish_outputs(slot, sequence, *root);
   }
-  if (running.state[s] == SlotState::kRunning) leave_order(slot);
+  if (running.state[s] != SlotState::kDraining) leave_order(slot);
   finish(sequence, running.client[s], reason);
   running.sequence[s] = nullptr;
   if (running.in_flight[s] == 0) vacate(slot);
@@ -295,6 +309,7 @@ void SchedulerState::check_slot(std::int32_t slot) const {
   CHECK(sequence->tokens.back() == running.last_token[s]);
   CHECK(running.known[s] < sequence->max_len && sequence->max_len <= options.max_model_len);
   CHECK(running.next[s] <= running.decode_end[s]);
+  if (sequence->streamed_blocks > 0) return;
   const auto covered = static_cast<std::int64_t>(kv.table(slot, 0).size()) * kv.block_size();
   CHECK(covered >= running.next[s]);
 }
@@ -308,7 +323,7 @@ void SchedulerState::check_integrity() const {
   std::int64_t waiting_adapters = 0;
   std::size_t free = 0;
   std::int32_t draining = 0;
-  std::size_t alive = waiting.size();
+  std::size_t alive = waiting.size() + streams.waiting.size();
   for (std::size_t s = 0; s < running.state.size(); ++s) {
     alive += running.sequence[s] != nullptr ? 1 : 0;
     free += running.state[s] == SlotState::kFree ? 1 : 0;
@@ -317,7 +332,13 @@ void SchedulerState::check_integrity() const {
     check_slot(static_cast<std::int32_t>(s));
   }
   CHECK(free == running.free_slots.size() && draining == running.num_draining);
-  CHECK(free + static_cast<std::size_t>(draining) + running.order.size() == running.state.size());
+  const std::size_t streamed = streams.slot < 0 ? 0 : 1;
+  CHECK(free + static_cast<std::size_t>(draining) + running.order.size() + streamed ==
+        running.state.size());
+  CHECK(streamed == 0 || running.state[RunningSet::index(streams.slot)] == SlotState::kStreamed);
+  for (const WaitingEntry& entry : streams.waiting) {
+    CHECK(entry.sequence->state == SequenceState::kWaiting && entry.sequence->streamed_blocks > 0);
+  }
   for (std::size_t i = 0; i < running.order.size(); ++i) {
     const std::size_t s = RunningSet::index(running.order[i]);
     CHECK(running.state[s] == SlotState::kRunning);
@@ -339,7 +360,7 @@ void SchedulerState::check_integrity() const {
     CHECK(sequence.computed == 0 && sequence.in_flight == 0);
   }
   CHECK(waits == waiting.size());
-  clients.check_integrity(waiting.size(), alive);
+  clients.check_integrity(waiting.size() + streams.waiting.size(), alive);
   adapters.check_integrity(waiting_adapters, running_adapters);
   for (const auto& [request, group] : choices) {
     CHECK(group.alive > 0);

@@ -22,6 +22,7 @@
 #include "scheduler/kv_sizer.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_time_correction.h"
+#include "scheduler/stream_lane.h"
 #include "scheduler/waiting_queue.h"
 
 namespace sluice {
@@ -29,6 +30,7 @@ namespace sluice {
 enum class SlotState : std::uint8_t {
   kFree,
   kRunning,   // in RunningSet::order
+  kStreamed,  // runs in StreamLane
   kDraining,  // its sequence ended or is cancelled, and a step in flight still names the slot
 };
 
@@ -78,6 +80,7 @@ struct SchedulerState {
   KvSizer kv_sizer;
   AdapterSlots adapters;
   BlockPager pager;
+  StreamLane streams;
   TransferId next_transfer = 1;
   // The waiting sequence for which others were displaced, since when; null: there is none.
   const Sequence* urgent = nullptr;
@@ -124,6 +127,15 @@ struct SchedulerState {
   void end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan);
   // Handles ended transfers. A failed load ends the sequences that wait for its adapter.
   void take_completions(TimePoint now, std::span<const TransferResult> completed, BatchPlan& plan);
+  // Whether the sequence, which does not fit into memory, can be streamed. `most_blocks`: of a
+  // sequence. REQUIRES: there is a lane.
+  Status check_stream(const Sequence& sequence, std::int32_t max_len,
+                      std::int32_t most_blocks) const;
+  // Ends a sequence that waits in the lane.
+  void end_waiting_stream(const Sequence& sequence, FinishReason reason);
+  // The streamed sequence that runs gives its blocks and slot back, and waits. False: there is
+  // none. REQUIRES: no step is in flight.
+  bool yield_stream(BatchPlan& plan);
   // Starts loads. REQUIRES: the waiting queue is compacted.
   void plan_loads(TimePoint now, BatchPlan& plan);
 

@@ -15,7 +15,8 @@ std::string_view api_finish_reason(FinishReason reason) {
     case FinishReason::kCancelled: return "abort";
     case FinishReason::kError:
     case FinishReason::kNoMemory:
-    case FinishReason::kNoAdapter: return "error";
+    case FinishReason::kNoAdapter:
+    case FinishReason::kLostKv: return "error";
   }
   return "error";
 }

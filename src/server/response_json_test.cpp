@@ -97,7 +97,8 @@ TEST(AnswerJson, EveryFinishReasonHasItsName) {
   const std::pair<FinishReason, const char*> names[] = {
       {FinishReason::kStop, "stop"},       {FinishReason::kLength, "length"},
       {FinishReason::kCancelled, "abort"}, {FinishReason::kError, "error"},
-      {FinishReason::kNoMemory, "error"},  {FinishReason::kNoAdapter, "error"}};
+      {FinishReason::kNoMemory, "error"},  {FinishReason::kNoAdapter, "error"},
+      {FinishReason::kLostKv, "error"}};
   for (const auto& [reason, name] : names) {
     ChoiceAnswer choice;
     choice.finish_reason = reason;

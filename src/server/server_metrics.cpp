@@ -305,6 +305,12 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(totals.tier_hit_tokens));
   writer.counter("kv_tier_saved_seconds_total", "Time of steps that those tokens would take.");
   write_number(writer, totals.tier_saved_seconds);
+  writer.counter("kv_stream_bytes_loaded_total",
+                 "Bytes of KV read for sequences larger than memory.");
+  write_number(writer, static_cast<double>(totals.streamed.loaded));
+  writer.counter("kv_stream_bytes_saved_total",
+                 "Bytes of KV written for sequences larger than memory.");
+  write_number(writer, static_cast<double>(totals.streamed.saved));
   writer.gauge("kv_tier_saves_paused", "1 while the tier takes no blocks; else 0.");
   write_number(writer, gauges_.tier_pages > 0 && !gauges_.tier_accepts_saves ? 1 : 0);
   writer.counter("kv_tier_failures_total", "Loads and saves that failed, of adapters too.");
@@ -319,7 +325,7 @@ void ServerMetrics::write_tokens(PrometheusWriter& writer) const {
   writer.counter("request_success_total", "Choices that ended, by why.");
   for (const FinishReason reason :
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kCancelled, FinishReason::kError,
-        FinishReason::kNoMemory, FinishReason::kNoAdapter}) {
+        FinishReason::kNoMemory, FinishReason::kNoAdapter, FinishReason::kLostKv}) {
     writer.value({{"model_name", options_.model_name}, {"finished_reason", vllm_reason(reason)}},
                  finished_[static_cast<std::size_t>(reason)].value());
   }

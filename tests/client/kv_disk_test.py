@@ -281,6 +281,8 @@ def test_one_server_has_the_folder(folder):
     (["--kv-disk", "kv:1GiB,speed=5"], "free=SIZE"), (["--kv-disk", "kv:1GiB,age=5"], "30d"),
     (["--kv-disk", "kv:1GiB,free=much"], "--kv-disk free"),
     (["--kv-disk", "kv:1GiB,daily="], "--kv-disk daily"),
+    (["--kv-disk", "kv:1GiB,stream=much"], "--kv-disk stream"),
+    (["--kv-disk", "kv:1GiB,stream=1GiB"], "must be less"),
 ])
 def test_wrong_options_are_named(folder, options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,

@@ -23,7 +23,7 @@ T must(Result<T> result) {
 
 EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
                              int threads, std::unique_ptr<Device> device, Snapshot* snapshot,
-                             std::unique_ptr<KvTier> tier)
+                             std::unique_ptr<KvTier> tier, const KvStream::Options* stream)
     : pool_(threads),
       device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
   StartupTimeline timeline(clock_);
@@ -31,6 +31,11 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
       must(load_executor(directory, options, *device_, pool_, timeline, snapshot));
   if (tier != nullptr) {
     const auto added = add_tier(std::move(tier), parts);
+    if (!added) std::fprintf(stderr, "%s\n", added.error().message.c_str());
+    CHECK(added.has_value());
+  }
+  if (stream != nullptr) {
+    const auto added = add_stream(*stream, parts);
     if (!added) std::fprintf(stderr, "%s\n", added.error().message.c_str());
     CHECK(added.has_value());
   }

@@ -32,10 +32,11 @@ using Results = std::map<std::pair<RequestId, std::int32_t>, ChoiceResult>;
 
 class EngineFixture {
  public:
-  // CHECKs that the model loads. `snapshot`: of load_engine(); it outlives this.
+  // CHECKs that the model loads. `snapshot`: of load_engine(); it outlives this. `stream`: of
+  // add_stream(); null = none.
   EngineFixture(const std::string& directory, const EngineOptions& options, int threads,
                 std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr,
-                std::unique_ptr<KvTier> tier = nullptr);
+                std::unique_ptr<KvTier> tier = nullptr, const KvStream::Options* stream = nullptr);
   // The same on a backbone.
   EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads,
                 std::unique_ptr<Device> device = nullptr, const BackboneUse& use = {});

@@ -86,6 +86,7 @@ class ForwardingExecutor : public Executor {
   std::int32_t kv_backed_blocks() const override { return inner_->kv_backed_blocks(); }
   bool kv_growth_failed() const override { return inner_->kv_growth_failed(); }
   bool tier_accepts_saves() const override { return inner_->tier_accepts_saves(); }
+  void end_stream(SequenceId sequence) override { inner_->end_stream(sequence); }
   Status flush_tier(Duration at_most) override { return inner_->flush_tier(at_most); }
   Status check(TimePoint now) override { return inner_->check(now); }
   Status check_now(TimePoint now) override { return inner_->check_now(now); }

@@ -51,8 +51,44 @@ Status FakeExecutor::submit(const BatchPlan& plan) {
   return {};
 }
 
+// The row's blocks are those of its windows. Nothing of them is kept from step to step but the
+// tails, so a sequence that gets its slot anew has whole pieces only.
+void FakeExecutor::begin_streamed(const BatchPlan& plan) {
+  CHECK(stream_.max_blocks >= plan.streamed_blocks && plan.rows.size() == 1);
+  const PlanRow& row = plan.rows.front();
+  CHECK(row.context_len + row.query_len <= plan.streamed_blocks * options_.block_size);
+  if (row.sequence != streamed_sequence_) {
+    CHECK(streamed_is_new_ && row.context_len == 0);
+    streamed_sequence_ = row.sequence;
+    streamed_.assign(options_.group_windows.size(), {});
+  }
+  CHECK(!streamed_is_new_ || row.context_len % stream_.piece_tokens() == 0);
+  streamed_is_new_ = false;
+  for (std::vector<std::uint64_t>& contents : streamed_) {
+    CHECK(contents.size() >= at(row.context_len));
+    contents.resize(at(row.context_len));
+    contents.resize(at(row.context_len + row.query_len));
+  }
+  for (std::int32_t b = 0; b < stream_.pool_blocks(plan.streamed_blocks); ++b) {
+    for (std::int32_t i = 0; i < options_.block_size; ++i) {
+      content(entry(row.slot, 0, b), i) = 0xBEEFULL;
+    }
+  }
+}
+
+std::uint64_t& FakeExecutor::stored(std::int32_t slot, std::int32_t group, std::int32_t position) {
+  if (runs_streamed_) return streamed_.at(at(group)).at(at(position));
+  const BlockId block = entry(slot, group, position / options_.block_size);
+  return content(block, position % options_.block_size);
+}
+
 void FakeExecutor::run_rows(const BatchPlan& plan) {
-  check_writes(plan);
+  runs_streamed_ = plan.streamed_blocks > 0;
+  if (runs_streamed_) {
+    begin_streamed(plan);
+  } else {
+    check_writes(plan);
+  }
   StepResult& out = results_[(oldest_ + in_flight_) % results_.size()];
   out.clear();
   for (const PlanRow& row : plan.rows) run_row(plan, row, out);
@@ -206,6 +242,7 @@ Status FakeExecutor::collect(StepResult& out) {
 }
 
 void FakeExecutor::assign(const SlotAssignment& assignment) {
+  streamed_is_new_ = streamed_is_new_ || assignment.sequence->streamed_blocks > 0;
   Slot& slot = slots_[at(assignment.slot)];
   slot.request.sampling = assignment.sequence->request->sampling;
   slot.request.adapter = assignment.sequence->request->adapter;
@@ -263,8 +300,7 @@ std::uint64_t FakeExecutor::seen_by(std::int32_t slot, std::int32_t position, st
     const std::int32_t window = options_.group_windows[g];
     const std::int32_t begin = window == 0 ? 0 : std::max(0, position - window + 1);
     for (std::int32_t p = begin; p < end; ++p) {
-      const BlockId block = entry(slot, static_cast<std::int32_t>(g), p / options_.block_size);
-      seen += content(block, p % options_.block_size);
+      seen += stored(slot, static_cast<std::int32_t>(g), p);
     }
   }
   return seen;
@@ -312,8 +348,7 @@ void FakeExecutor::write_contents(std::int32_t slot, std::int32_t position, Toke
   const std::uint64_t seen = seen_by(slot, position, position);
   for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
     const auto group = static_cast<std::int32_t>(g);
-    const BlockId block = entry(slot, group, position / options_.block_size);
-    content(block, position % options_.block_size) =
+    stored(slot, group, position) =
         model_.content(token, position, group, slots_[at(slot)].request.adapter, seen);
   }
 }

@@ -13,6 +13,7 @@
 
 #include "engine/device_counters.h"
 #include "kv/kv_manager.h"
+#include "kv/stream_shape.h"
 #include "scheduler/executor.h"
 #include "tests/support/fake_model.h"
 
@@ -50,6 +51,8 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   // Every transfer that ends by itself fails.
   void fail_transfers(bool fail) { fails_transfers_ = fail; }
   int waits() const { return waits_; }  // calls of wait_for_transfer
+  // Plans may have streamed rows of this shape. Their contents lie outside of the blocks.
+  void stream(const StreamShape& shape) { stream_ = shape; }
   // Up to `most` of the tokens that the model samples next come with the sampled one, as if a
   // grammar forced them. REQUIRES: one step in flight at most.
   void force_tokens(std::uint64_t most) { max_forced_ = most; }
@@ -73,6 +76,8 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   BlockId& entry(std::int32_t slot, std::int32_t group, std::int32_t block);
   std::uint64_t& content(BlockId block, std::int32_t offset);
+  std::uint64_t& stored(std::int32_t slot, std::int32_t group, std::int32_t position);
+  void begin_streamed(const BatchPlan& plan);
 
   void assign(const SlotAssignment& assignment);
   void apply_block_changes(const BatchPlan& plan);
@@ -120,6 +125,11 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   bool fails_transfers_ = false;
   int waits_ = 0;
   std::uint64_t max_forced_ = 0;
+  StreamShape stream_;
+  bool runs_streamed_ = false;                        // the step that is run now
+  bool streamed_is_new_ = false;                      // in its slot
+  SequenceId streamed_sequence_ = 0;                  // the last one
+  std::vector<std::vector<std::uint64_t>> streamed_;  // its contents, by group and position
   std::int32_t backed_ = 0;
   bool refuses_growth_ = false;
   bool growth_failed_ = false;

@@ -38,6 +38,7 @@ struct HarnessOptions {
   Duration kv_idle_release{0};
   std::int32_t tier_pages = 0;  // as in KvOptions
   std::int32_t turn_tokens = 32;
+  StreamShape stream = {};
 };
 
 class SchedulerHarness {
@@ -56,6 +57,7 @@ class SchedulerHarness {
                           .decode_headroom = options.decode_headroom,
                           .turn_tokens = options.turn_tokens,
                           .adapters = options.adapters,
+                          .stream = options.stream,
                           .kv_idle_release = options.kv_idle_release},
         kv_options{.block_size = options.block_size,
                    .group_windows = options.windows,
@@ -74,7 +76,9 @@ class SchedulerHarness {
         kv(kv_options),
         scheduler(scheduler_options, kv, make_policy(options.policy).value()),
         executor(model, kv_options, options.max_in_flight),
-        plans(static_cast<std::size_t>(options.max_in_flight) + 1) {}
+        plans(static_cast<std::size_t>(options.max_in_flight) + 1) {
+    executor.stream(options.stream);
+  }
 
   // A request of `length` prompt tokens. They differ from those of every request with another
   // `first`. It runs to max_tokens unless it is cancelled.

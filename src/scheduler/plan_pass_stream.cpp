@@ -1,0 +1,144 @@
+// The part of the scheduler for sequences whose KV is streamed (stream_lane.h).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "scheduler/plan_pass.h"
+
+namespace sluice {
+
+Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_len,
+                                    std::int32_t most_blocks) const {
+  const StreamShape& shape = streams.shape;
+  const Request& request = *sequence.request;
+  const auto needs = [&](std::string_view reason) {
+    return fmt::format("prompt and max_tokens need more KV memory than there is, and {}", reason);
+  };
+  if (request.sampling.n > 1 || request.adapter >= 0 || request.pooling != Pooling::kNone ||
+      request.pin) {
+    return unsupported(
+        needs("requests with n above 1, an adapter, an embedding or a pin are not streamed from "
+              "--kv-disk; lower max_tokens or raise --kv-cache-memory"));
+  }
+  // The last token is never computed.
+  const std::int32_t blocks = (max_len - 1 + shape.block_size - 1) / shape.block_size;
+  if (blocks > shape.max_blocks) {
+    return resource_exhausted(
+        needs(fmt::format("the {} tokens exceed the {} that stream=SIZE of --kv-disk holds; lower "
+                          "max_tokens, or raise it",
+                          max_len - 1, std::int64_t{shape.max_blocks} * shape.block_size)));
+  }
+  const std::int64_t pool = shape.pool_blocks(blocks);
+  const std::int32_t most = std::min(most_blocks, kv.max_blocks_per_seq());
+  if (pool <= most) return {};
+  return resource_exhausted(needs(
+      fmt::format("to stream {} tokens takes {} KV blocks, there are {}; lower max_tokens or raise "
+                  "--kv-cache-memory",
+                  max_len - 1, pool, most)));
+}
+
+void SchedulerState::end_waiting_stream(const Sequence& sequence, FinishReason reason) {
+  const auto found = std::ranges::find(streams.waiting, &sequence, &WaitingEntry::sequence);
+  CHECK(found != streams.waiting.end());
+  const WaitingEntry entry = *found;
+  streams.waiting.erase(found);
+  clients.dequeue(entry.client);
+  finish(*entry.sequence, entry.client, reason);
+}
+
+bool SchedulerState::yield_stream(BatchPlan& plan) {
+  if (streams.slot < 0) return false;
+  const std::int32_t slot = streams.slot;
+  const std::size_t s = RunningSet::index(slot);
+  CHECK(running.in_flight[s] == 0);
+  Sequence& sequence = *running.sequence[s];
+  const std::int32_t piece = streams.shape.piece_tokens();
+  sequence.streamed_kept = sequence.computed / piece * piece;
+  const std::int32_t client = running.client[s];
+  leave_order(slot);
+  vacate(slot);
+  sequence.state = SequenceState::kWaiting;
+  sequence.slot = -1;
+  sequence.computed = 0;
+  ++sequence.num_preemptions;
+  streams.waiting.push_front({place_of(sequence), &sequence, client, -1});
+  clients.requeue(client);
+  plan.preempted.push_back(sequence.id);
+  return true;
+}
+
+void PlanPass::admit_stream() {
+  StreamLane& lane = state_.streams;
+  if (lane.slot >= 0 || lane.waiting.empty() || !admits_) return;
+  const WaitingEntry entry = lane.waiting.front();
+  const auto older = [&](const WaitingEntry& other) {
+    return other.sequence != nullptr && other.order < entry.order;
+  };
+  if (std::ranges::none_of(waiting(), older) && take_window(*entry.sequence)) {
+    begin_stream(entry);
+  } else {
+    waiting_stream_ = entry.order;
+  }
+}
+
+// Blocks for the windows, in the slot that is given out next.
+bool PlanPass::take_window(const Sequence& sequence) {
+  if (set().free_slots.empty()) return false;
+  const std::int32_t slot = set().free_slots.back();
+  const auto blocks =
+      static_cast<std::int32_t>(state_.streams.shape.pool_blocks(sequence.streamed_blocks));
+  const auto take = [&] {
+    Headroom room;
+    room.spare_cached = state_.kv_sizer.can_grow();
+    if (!is_alone()) room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
+    return state_.kv.admit_window(slot, blocks, room, changes_);
+  };
+  if (take() || (state_.kv_sizer.stop_release() && take())) return true;
+  if (state_.kv_sizer.can_grow()) {
+    state_.kv_sizer.want(state_.kv.last_shortage());
+    return false;
+  }
+  if (is_alone() && state_.kv.release_holds() && take()) return true;
+  if (blocks > state_.kv_sizer.most_usable_blocks()) {
+    Sequence* const ended = state_.streams.waiting.front().sequence;
+    state_.end_waiting_stream(*ended, FinishReason::kNoMemory);
+    plan_.ended.push_back(ended);
+  }
+  return false;
+}
+
+void PlanPass::begin_stream(const WaitingEntry& entry) {
+  Sequence& sequence = *entry.sequence;
+  state_.streams.waiting.pop_front();
+  state_.clients.dequeue(entry.client);
+  state_.occupy(set().free_slots.back(), entry, sequence.streamed_kept);
+  if (sequence.num_preemptions == 0) sequence.first_scheduled = now_;
+  plan_.assignments.push_back({sequence.slot, &sequence, -1});
+}
+
+bool PlanPass::stream_is_due() const {
+  const StreamLane& lane = state_.streams;
+  return lane.slot >= 0 && lane.others_ran && now_ >= lane.due;
+}
+
+void PlanPass::plan_stream() {
+  StreamLane& lane = state_.streams;
+  CHECK(plan_.rows.empty());
+  if (lane.slot < 0) return;
+  const std::int32_t slot = lane.slot;
+  CHECK(idle(slot));
+  time_ = nullptr;  // measured steps say nothing about streamed ones
+  token_limit_ = state_.options.token_budget;
+  if (prefilling(slot)) {
+    prefill(slot, tokens_left());
+  } else {
+    CHECK(decode_ready(slot));
+    decode(slot);
+  }
+  CHECK(plan_.rows.size() == 1);
+  plan_.streamed_blocks = sequence(slot).streamed_blocks;
+  lane.others_ran = false;
+}
+
+}  // namespace sluice

@@ -1,0 +1,291 @@
+// Sequences that are larger than memory (stream_lane.h): which step is theirs, which
+// sequence waits for which, and exact tokens in random workloads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "tests/support/scheduler_harness.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// 20 blocks of 4 tokens. A piece has 2 blocks, a block holds the slices of 8 layers: 40 blocks of
+// positions take two windows of 40 slices and 16 slices of tails, which are 12 blocks.
+HarnessOptions streamed_memory() {
+  HarnessOptions options;
+  options.token_budget = 64;
+  options.max_num_seqs = 4;
+  options.max_model_len = 240;
+  options.num_blocks = 21;
+  options.stream = {
+      .max_blocks = 60, .num_layers = 8, .piece_blocks = 2, .slices_per_block = 8, .block_size = 4};
+  return options;
+}
+
+std::vector<std::string> streamed_steps(SchedulerHarness& h, int count) {
+  std::vector<std::string> all;
+  for (int i = 0; i < count; ++i) all.push_back(h.step());
+  return all;
+}
+
+void expect_exact(const SchedulerHarness& h, const Sequence& sequence) {
+  EXPECT_EQ(sequence.tokens, h.expected(sequence).tokens) << sequence.id;
+}
+
+TEST(Streamed, TakesItsWindowsOnce) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& long_one = h.add(150, 11);
+  EXPECT_EQ(long_one.streamed_blocks, 40);
+  EXPECT_THAT(streamed_steps(h, 5),
+              ElementsAre("1:64@0", "1:64@64", "1:22@128", "1:1@150", "1:1@151"));
+  EXPECT_EQ(h.kv.num_used_blocks(), 12);
+  h.run_to_end();
+  expect_exact(h, long_one);
+  EXPECT_EQ(long_one.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(h.kv.num_used_blocks(), 0);
+}
+
+TEST(Streamed, SequencesThatFitAreNot) {
+  SchedulerHarness h(streamed_memory());
+  EXPECT_EQ(h.add(70, 11).streamed_blocks, 0);  // 80 tokens in KV
+  EXPECT_EQ(h.add(70, 12).streamed_blocks, 21);
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+}
+
+// While no time passes, steps alternate.
+TEST(Streamed, StepsAlternate) {
+  SchedulerHarness h(streamed_memory());
+  h.add(100, 20);
+  h.step();
+  h.add(5, 20);
+  EXPECT_THAT(streamed_steps(h, 5), ElementsAre("2:5@0", "1:36@64", "2:1@5", "1:1@100", "2:1@6"));
+}
+
+TEST(Streamed, OthersGetAsMuchTimeAsItsStepTook) {
+  SchedulerHarness h(streamed_memory());
+  h.add(100, 20);
+  h.add(5, 20);
+  EXPECT_EQ(h.step(), "2:5@0");
+  h.plan();
+  h.now = h.now + std::chrono::milliseconds(30);  // of the streamed step
+  h.commit();
+  std::vector<std::string> seen;
+  for (int i = 0; i < 5; ++i) {
+    seen.push_back(h.step());
+    h.now = h.now + std::chrono::milliseconds(10);
+  }
+  EXPECT_THAT(seen, ElementsAre("2:1@5", "2:1@6", "2:1@7", "1:36@64", "2:1@8"));
+}
+
+TEST(Streamed, OneRunsAndTheOthersWait) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& first = h.add(100, 8);
+  Sequence& second = h.add(100, 8);
+  Sequence& third = h.add(5, 4);
+  EXPECT_EQ(h.scheduler.num_waiting(), 3);
+  while (first.state != SequenceState::kFinished) h.step();
+  EXPECT_EQ(second.state, SequenceState::kWaiting);
+  EXPECT_EQ(third.state, SequenceState::kFinished);
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+}
+
+// Younger sequences do not take the memory that it waits for; older ones come first.
+TEST(Streamed, WaitsForMemoryBeforeYoungerOnes) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& running = h.add(40, 8);
+  h.step();
+  Sequence& older = h.add(40, 8);
+  Sequence& long_one = h.add(150, 8);
+  Sequence& younger = h.add(5, 4);
+  h.step();
+  EXPECT_EQ(older.state, SequenceState::kWaiting);
+  while (running.state != SequenceState::kFinished) {
+    EXPECT_EQ(long_one.state, SequenceState::kWaiting);
+    h.step();
+  }
+  h.step();
+  EXPECT_EQ(older.state, SequenceState::kRunning);
+  while (older.state != SequenceState::kFinished) {
+    EXPECT_EQ(younger.state, SequenceState::kWaiting);
+    h.step();
+  }
+  h.step();
+  EXPECT_EQ(long_one.state, SequenceState::kRunning);
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+}
+
+// The only other sequence grows beyond what the windows leave. Whole pieces of 8 tokens are kept.
+TEST(Streamed, GivesItsMemoryToOneThatCannotGoOn) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& other = h.add(30, 40);
+  h.step();
+  Sequence& long_one = h.add(150, 8);
+  std::int32_t computed = 0;
+  while (long_one.num_preemptions == 0) {
+    computed = long_one.computed;
+    h.step();
+  }
+  EXPECT_EQ(long_one.streamed_kept, computed / 8 * 8);
+  EXPECT_GT(computed % 8, 0);
+  while (other.state != SequenceState::kFinished) h.step();
+  EXPECT_EQ(h.step(), "2:" + std::to_string(long_one.length() - computed / 8 * 8) + "@" +
+                          std::to_string(computed / 8 * 8));
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+}
+
+TEST(Streamed, ALowerLimitTakesItsWindowsOrEndsIt) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& long_one = h.add(150, 8);
+  h.step();
+  h.kv_limit = 12;
+  h.step();
+  EXPECT_EQ(long_one.finish_reason, FinishReason::kNoMemory);
+  EXPECT_EQ(h.kv.num_used_blocks(), 0);
+  EXPECT_FALSE(h.scheduler.has_work());
+}
+
+TEST(Streamed, CancelledWhileItWaitsRunsAndIsInFlight) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& first = h.add(150, 8);
+  Sequence& second = h.add(150, 8);
+  Sequence& third = h.add(150, 8);
+  h.step();
+  h.scheduler.cancel(second);
+  EXPECT_EQ(second.state, SequenceState::kFinished);
+  h.plan();
+  h.scheduler.cancel(first);
+  h.scheduler.check_integrity();
+  EXPECT_NE(first.state, SequenceState::kFinished);
+  h.commit();
+  EXPECT_EQ(first.finish_reason, FinishReason::kCancelled);
+  h.step();
+  h.scheduler.cancel(third);
+  EXPECT_EQ(third.state, SequenceState::kFinished);
+  EXPECT_FALSE(h.scheduler.has_work());
+  EXPECT_EQ(h.kv.num_used_blocks(), 0);
+}
+
+TEST(Streamed, LostKvEndsIt) {
+  SchedulerHarness h(streamed_memory());
+  Sequence& long_one = h.add(150, 8);
+  h.plan();
+  CHECK(h.executor.collect(h.result).has_value());
+  h.result.rows.front().lost_kv = true;
+  h.scheduler.commit(h.plans[0], h.result, h.now, h.commits);
+  EXPECT_EQ(long_one.finish_reason, FinishReason::kLostKv);
+  EXPECT_FALSE(h.scheduler.has_work());
+  h.scheduler.check_integrity();
+}
+
+TEST(Streamed, RefusalsSayWhatIsMissing) {
+  SchedulerHarness h(streamed_memory());
+  const auto refusal = [&](const Request& request) {
+    const auto added = h.scheduler.add(h.sequence(request));
+    return added ? std::string() : added.error().message;
+  };
+  Request& choices = h.request(150, 8);
+  choices.sampling.n = 2;
+  EXPECT_THAT(refusal(choices), HasSubstr("n above 1"));
+  EXPECT_EQ(refusal(h.request(230, 8)), "");  // 60 blocks: 17 of the pool
+
+  HarnessOptions options = streamed_memory();
+  options.stream.max_blocks = 40;
+  SchedulerHarness small(options);
+  const auto added = small.scheduler.add(small.sequence(small.request(160, 8)));
+  ASSERT_FALSE(added);
+  EXPECT_THAT(added.error().message, HasSubstr("the 167 tokens exceed the 160 that stream=SIZE"));
+
+  options.stream.max_blocks = 60;
+  options.num_blocks = 12;
+  SchedulerHarness tiny(options);
+  const auto refused = tiny.scheduler.add(tiny.sequence(tiny.request(150, 11)));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("takes 12 KV blocks, there are 11"));
+}
+
+// Random arrivals, cancels, limits and times, under all policies: exact tokens, and no block lost.
+class StreamedWorkload : public testing::TestWithParam<std::string_view> {
+ protected:
+  void run(std::uint64_t seed) {
+    SplitMix64 rng(seed);
+    HarnessOptions options = streamed_memory();
+    options.policy = GetParam();
+    options.token_budget = static_cast<std::int32_t>(4 + rng.below(60));
+    if (rng.below(2) == 0) options.windows = {0, 24};
+    if (rng.below(2) == 0) options.prefix_caching = PrefixCaching::kOff;
+    options.decode_headroom = static_cast<std::int32_t>(rng.below(16));
+    options.num_blocks = static_cast<std::int32_t>(26 + rng.below(20));
+    SchedulerHarness h(options);
+    if (rng.below(3) == 0) h.executor.force_tokens(3);
+    for (int step = 0; step < 400; ++step) {
+      if (rng.below(6) == 0 && h.scheduler.num_waiting() < 6) arrive(h, rng);
+      if (rng.below(25) == 0) cancel_one(h, rng);
+      if (rng.below(40) == 0) {
+        h.kv_limit = rng.below(2) == 0 ? 0 : options.num_blocks - static_cast<int>(rng.below(10));
+      }
+      h.step();
+      h.now = h.now + Duration(static_cast<Duration::rep>(1000 * rng.below(50)));
+    }
+    h.kv_limit = 0;
+    int left = 20'000;
+    while (h.scheduler.has_work()) {
+      ASSERT_GT(--left, 0) << "no progress, seed " << seed;
+      h.step();
+      h.now = h.now + Duration(static_cast<Duration::rep>(1000 * rng.below(50)));
+    }
+    EXPECT_EQ(h.kv.num_used_blocks(), 0);
+    for (const auto& sequence : h.sequences) check_end(h, *sequence);
+  }
+
+  static void arrive(SchedulerHarness& h, SplitMix64& rng) {
+    const bool is_long = rng.below(3) == 0;
+    const auto prompt = static_cast<std::int32_t>(1 + rng.below(is_long ? 200 : 30));
+    const auto tokens = static_cast<std::int32_t>(1 + rng.below(30));
+    Sequence& sequence = h.sequence(h.request(prompt, tokens));
+    if (!h.scheduler.add(sequence)) sequence.finish_reason = FinishReason::kCancelled;
+  }
+  static void cancel_one(SchedulerHarness& h, SplitMix64& rng) {
+    if (h.sequences.empty()) return;
+    Sequence& sequence = *h.sequences[rng.below(h.sequences.size())];
+    if (sequence.finish_reason == FinishReason::kNone) h.scheduler.cancel(sequence);
+  }
+  void check_end(const SchedulerHarness& h, const Sequence& sequence) {
+    if (sequence.finish_reason == FinishReason::kCancelled) return;
+    if (sequence.finish_reason == FinishReason::kNoMemory) return;
+    EXPECT_EQ(sequence.finish_reason, FinishReason::kLength);
+    expect_exact(h, sequence);
+    streamed_ += sequence.streamed_blocks > 0 ? 1 : 0;
+    yielded_ += sequence.streamed_blocks > 0 ? sequence.num_preemptions : 0;
+  }
+
+  int streamed_ = 0;
+  int yielded_ = 0;
+};
+
+TEST_P(StreamedWorkload, TokensAreExact) {
+  for (std::uint64_t seed = 1; seed <= 20 && !HasFatalFailure(); ++seed) run(seed);
+  EXPECT_GT(streamed_, 20);
+  EXPECT_GT(yielded_, 2);
+}
+
+std::string streamed_policy_name(const testing::TestParamInfo<std::string_view>& info) {
+  std::string name(info.param);
+  std::ranges::replace_if(name, [](char c) { return c == '-' || c == ':'; }, '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Policies, StreamedWorkload, testing::ValuesIn(policy_names()),
+                         streamed_policy_name);
+
+}  // namespace
+}  // namespace sluice

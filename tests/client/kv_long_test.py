@@ -1,0 +1,99 @@
+"""Prompts whose KV exceeds the memory: it is streamed from --kv-disk DIR:SIZE,stream=SIZE."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from raw_socket import RawClient, post
+from serving import NAME, Server
+
+# 1,184 tokens of KV; two windows of the long prompts leave 288 of them to others.
+SMALL = ["--kv-cache-memory", "1200KiB"]
+
+
+def long_prompt(seed):
+    return [(seed + 7 * i) % 2900 + 100 for i in range(1700)]
+
+
+def body(prompt, max_tokens=24):
+    return {"model": NAME, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
+            "ignore_eos": True}
+
+
+def complete(server, prompt, max_tokens=24):
+    answer = server.post("/v1/completions", body(prompt, max_tokens))
+    assert answer.status == 200, answer.body
+    return answer.json()["choices"][0]["text"]
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "kv"
+
+
+@pytest.fixture(name="wanted", scope="module")
+def fixture_wanted():
+    prompts = [long_prompt(1), long_prompt(2), "Once there was a fox", "A boat"]
+    with Server() as plain:
+        return [(prompt, complete(plain, prompt)) for prompt in prompts]
+
+
+def start(folder, expected_status=0):
+    return Server("--kv-disk", f"{folder}:64MiB,stream=32MiB,free=1MiB", *SMALL,
+                  expected_status=expected_status)
+
+
+def test_long_prompts_run_beside_others(folder, wanted):
+    with start(folder) as server:
+        assert "sequences that need more than the KV memory are streamed" in server.stderr()
+        texts = {}
+
+        def run(index):
+            texts[index] = complete(server, wanted[index % len(wanted)][0])
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(2 * len(wanted))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert texts == {i: wanted[i % len(wanted)][1] for i in range(2 * len(wanted))}
+        metrics = server.metrics()
+        assert metrics["kv_stream_bytes_loaded_total"] > metrics["kv_stream_bytes_saved_total"] > 0
+        # The file of a stream has no name in the folder.
+        names = {name for name in os.listdir(folder) if not name.endswith(".segment")}
+        assert names <= {"lock", "written"}, names
+
+
+def test_a_client_that_leaves_and_a_server_that_is_killed(folder, wanted):
+    prompt, text = wanted[0]
+    with start(folder, expected_status=-signal.SIGKILL) as server:
+        client = RawClient(server)
+        with client:
+            client.send(post("/v1/completions", {**body(prompt, 300), "stream": True}))
+            client.response_head()
+            client.chunk()
+        assert complete(server, prompt) == text
+        client = RawClient(server)
+        with client:
+            client.send(post("/v1/completions", {**body(prompt, 300), "stream": True}))
+            client.response_head()
+            client.chunk()
+            server.process.kill()
+            server.process.wait()
+    with start(folder) as server:
+        assert complete(server, prompt) == text
+
+
+def test_without_room_it_is_refused(folder, wanted):
+    with Server(*SMALL) as server:
+        answer = server.post("/v1/completions", body(wanted[0][0]))
+        assert answer.status == 429 and b"KV memory has 74" in answer.body, answer.body
+    with start(folder) as server:
+        answer = server.post("/v1/completions", {**body(wanted[0][0]), "n": 2})
+        assert answer.status == 501 and b"n above 1" in answer.body, answer.body
+    with Server("--kv-disk", f"{folder}:64MiB,stream=1MiB,free=1MiB", *SMALL) as server:
+        answer = server.post("/v1/completions", body(wanted[0][0]))
+        assert answer.status == 429 and b"stream=SIZE" in answer.body, answer.body

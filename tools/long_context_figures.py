@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Measures how fast a request decodes whose KV is several times the KV memory (docs/kv-tiers.md).
+
+    tools/long_context_figures.py build/release/apps/sluice kv-folder [--tokens 8192] [--ratio 4]
+
+Three rates, in one run: bytes that the server reads in a second while it decodes (read_bytes of
+/proc/PID/io), bytes that threads read in a second from a file in the same folder with O_DIRECT (the
+bound), and tokens in a second with enough memory. The model has random weights and the KV of the 1B
+shape: 16 layers, 8 heads of 64, BF16.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import mmap
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEMO = os.path.join(ROOT, "models", "demo")
+SHAPE = {"num_hidden_layers": 16, "num_key_value_heads": 8, "num_attention_heads": 8,
+         "head_dim": 64, "hidden_size": 512, "intermediate_size": 1024}
+KV_BYTES = 2 * 2 * 16 * 8 * 64  # of a token
+READ = 512 << 10
+THREADS = 4
+MIB = 1 << 20
+
+
+def make_model(folder, tokens):
+    for name in os.listdir(DEMO):
+        if name.endswith((".json", ".jinja")):
+            shutil.copy(os.path.join(DEMO, name), folder)
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as stream:
+        config = json.load(stream)
+    config.update(SHAPE, max_position_embeddings=tokens)
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(config, stream)
+
+
+class Server:
+    def __init__(self, binary, model, *options):
+        self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
+        self.process = subprocess.Popen(
+            [binary, "serve", model, "--load-format", "dummy", "--port", "0", "--snapshot", "off",
+             *options], stdout=self.log, stderr=self.log)
+        while not (found := re.search(r"listening on http://[^:]+:(\d+);", self.text())):
+            if self.process.poll() is not None:
+                sys.exit(self.text())
+            time.sleep(0.05)
+        self.port = int(found[1])
+        while self.get("/ready") != 200:
+            time.sleep(0.05)
+
+    def text(self):
+        with open(self.log.name, encoding="utf-8") as stream:
+            return stream.read()
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+    def read_bytes(self):
+        with open(f"/proc/{self.process.pid}/io", encoding="ascii") as stream:
+            return int(re.search(r"read_bytes: (\d+)", stream.read())[1])
+
+    def decode(self, prompt, outputs):
+        """Times of the tokens, and the bytes read between the first one and the last."""
+        body = {"prompt": prompt, "max_tokens": outputs, "temperature": 0, "ignore_eos": True,
+                "stream": True, "model": "m", "return_tokens_as_token_ids": True}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=36000)
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            sys.exit(response.read().decode())
+        times, begun = [], 0
+        for line in response:
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+                begun = begun or self.read_bytes()
+        return times, self.read_bytes() - begun
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def disk_rate(folder, size):
+    """Bytes in a second: the best of five passes over a file."""
+    path = os.path.join(folder, "long_context_figures.bytes")
+    try:
+        with open(path, "wb") as stream:
+            for _ in range(size // READ):
+                stream.write(os.urandom(READ))
+            stream.flush()
+            os.fsync(stream.fileno())
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+
+        def read_part(part):
+            buffer = mmap.mmap(-1, READ)
+            for at in range(part, size // READ, THREADS):
+                os.preadv(file, [buffer], at * READ)
+
+        rates = []
+        with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+            for _ in range(5):
+                begun = time.monotonic()
+                list(pool.map(read_part, range(THREADS)))
+                rates.append(size // READ * READ / (time.monotonic() - begun))
+        os.close(file)
+        return max(rates), statistics.median(rates)
+    finally:
+        os.remove(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary")
+    parser.add_argument("folder")
+    parser.add_argument("--tokens", type=int, default=8192, help="of the prompt")
+    parser.add_argument("--outputs", type=int, default=16)
+    parser.add_argument("--ratio", type=float, default=4, help="the KV to the KV memory")
+    parser.add_argument("--rounds", type=int, default=3)
+    a = parser.parse_args()
+    os.makedirs(a.folder, exist_ok=True)
+    kv = a.tokens * KV_BYTES
+    prompt = [(7 * i) % 2900 + 100 for i in range(a.tokens)]
+    with tempfile.TemporaryDirectory() as model:
+        make_model(model, a.tokens + a.outputs + 1)
+        common = ["--max-model-len", str(a.tokens + a.outputs + 1), "--threads", "2",
+                  "--max-num-batched-tokens", "1024", "--served-model-name", "m"]
+        plenty = Server(a.binary, model, *common, "--kv-cache-memory", f"{2 * kv // 1024}KiB")
+        times, _ = plenty.decode(prompt, a.outputs)
+        plenty.stop()
+        in_memory = (times[-1] - times[0]) / (len(times) - 1)
+        os.environ.setdefault("XDG_STATE_HOME", model)
+        small = Server(a.binary, model, *common, "--kv-cache-memory",
+                       f"{int(kv / a.ratio) // 1024}KiB", "--kv-disk",
+                       f"{a.folder}/kv:{3 * kv // MIB + 64}MiB,stream={2 * kv // MIB}MiB,free=1MiB")
+        print(f"KV {kv / MIB:.0f} MiB, KV memory {kv / a.ratio / MIB:.0f} MiB; a token takes "
+              f"{1e3 * in_memory:.0f} ms with all KV in memory")
+        print("| a token | read in a second | the disk's best, median | share of the best |")
+        print("|---|---|---|---|")
+        for _ in range(a.rounds):
+            times, read = small.decode(prompt, a.outputs)
+            seconds = times[-1] - times[0]
+            best, median = disk_rate(a.folder, kv)
+            print(f"| {1e3 * seconds / (len(times) - 1):.0f} ms | {read / seconds / MIB:.0f} MiB | "
+                  f"{best / MIB:.0f}, {median / MIB:.0f} MiB | {read / seconds / best:.2f} |",
+                  flush=True)
+        small.stop()
+
+
+if __name__ == "__main__":
+    main()
