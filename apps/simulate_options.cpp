@@ -25,8 +25,8 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
       ->group(group);
   command
       .add_option("--autoscale", a.autoscale,
-                  "RATE,CHECK,START: a replica more, START seconds after a window of CHECK seconds "
-                  "has over 1.5 times RATE requests per second; takes the requests beyond RATE")
+                  "RATE,CHECK,START: a replica more, START seconds after the rate, looked at every "
+                  "CHECK seconds, is over 1.5 times RATE; it takes the requests beyond RATE")
       ->group(group);
   command
       .add_option("--gpus-per-node", a.gpus_per_node, "beyond, a network joins them (default 8)")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -11,6 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr double kBurst = 1.5;  // times the rate
+constexpr double kFewest = 4;   // requests at the rate in a window
 constexpr double kLeast = 1e-3;
 constexpr double kMost = 1e6;
 
@@ -37,23 +39,27 @@ Result<AutoscaleOptions> parse_autoscale(std::string_view text) {
   return AutoscaleOptions{values[0], from_seconds(values[1]), from_seconds(values[2])};
 }
 
-// Ends the windows before `now`.
-void Autoscaler::end_windows(Duration now) {
-  while (now >= window_start_ + options_.check) {
-    const double most = kBurst * options_.rate * to_seconds(options_.check);
-    if (!ready_at_ && static_cast<double>(in_window_) > most) {
-      burst_start_ = window_start_;
-      in_burst_ = in_window_;
-      ready_at_ = window_start_ + options_.check + options_.start;
-    }
-    window_start_ += options_.check;
-    in_window_ = 0;
+Autoscaler::Autoscaler(const AutoscaleOptions& options)
+    : options_(options),
+      window_(std::max(options.check, from_seconds(kFewest / options.rate))),
+      next_check_(options.check) {}
+
+// Does the checks until `now`.
+void Autoscaler::check(Duration now) {
+  for (; now >= next_check_ && !ready_at_; next_check_ += options_.check) {
+    const Duration from = std::max(Duration(0), next_check_ - window_);
+    while (!recent_.empty() && recent_.front() < from) recent_.pop_front();
+    const auto arrived = static_cast<std::int64_t>(recent_.size());
+    if (static_cast<double>(arrived) <= kBurst * options_.rate * to_seconds(window_)) continue;
+    burst_start_ = from;
+    in_burst_ = arrived;
+    ready_at_ = next_check_ + options_.start;
   }
 }
 
 bool Autoscaler::redirect(Duration arrival) {
-  end_windows(arrival);
-  ++in_window_;
+  check(arrival);
+  if (!ready_at_) recent_.push_back(arrival);
   if (!ready_at_) return false;
   ++in_burst_;
   if (arrival < *ready_at_) return false;

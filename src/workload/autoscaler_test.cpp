@@ -48,6 +48,18 @@ TEST(Autoscaler, ALoadWithinTheRateStartsNothing) {
   EXPECT_EQ(scaler.redirected(), 0);
 }
 
+TEST(Autoscaler, FewRequestsInAShortTimeAreNoBurst) {
+  // One request every ten seconds: a window of five seconds that has one is no burst.
+  Autoscaler scaler({.rate = 0.1, .check = seconds(5), .start = seconds(60)});
+  int at = 0;
+  for (; at < 300; at += 10) scaler.redirect(seconds(at));
+  EXPECT_FALSE(scaler.ready_at());
+  for (; at < 400; at += 5) scaler.redirect(seconds(at));
+  ASSERT_TRUE(scaler.ready_at());
+  EXPECT_GT(*scaler.ready_at(), seconds(300 + 60));
+  EXPECT_LT(*scaler.ready_at(), seconds(350 + 60));
+}
+
 TEST(Autoscaler, WindowsWithoutRequestsEnd) {
   Autoscaler scaler({.rate = 1, .check = seconds(5), .start = seconds(10)});
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(scaler.redirect(seconds(0)));
