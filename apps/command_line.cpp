@@ -21,10 +21,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 13> kCommands = {
-    "serve",    "gateway", "generate", "tokenize", "bench",       "simulate", "profile",
-    "snapshot", "kv",      "adapter",  "place",    "coordinator", "doctor"};
-constexpr std::array<std::string_view, 1> kNotBuilt = {"agent"};
+constexpr std::array<std::string_view, 14> kCommands = {
+    "serve",   "gateway",  "agent", "generate", "tokenize", "bench",       "simulate",
+    "profile", "snapshot", "kv",    "adapter",  "place",    "coordinator", "doctor"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -266,6 +265,32 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   return command;
 }
 
+void add_agents_options(CLI::App& command, AgentsArguments& a) {
+  const std::string group = "Options for agents";
+  command
+      .add_option("--agents", a.listen,
+                  "HOST:PORT at which agents of other machines join (default: none)")
+      ->group(group);
+  command
+      .add_option("--agents-token-file", a.token_file,
+                  "a file with the token that all agents must send")
+      ->group(group);
+  command
+      .add_option("--agents-ssl-certfile", a.ssl_certfile,
+                  "PEM file of the certificate for agents, with those that signed it")
+      ->group(group);
+  command.add_option("--agents-ssl-keyfile", a.ssl_keyfile, "PEM file of its key")->group(group);
+  command
+      .add_option("--agents-ssl-cafile", a.ssl_cafile,
+                  "PEM file of the certificates of which one must have signed an agent's")
+      ->group(group);
+  command
+      .add_option("--agents-expiry", a.expiry_s,
+                  "seconds of silence after which an agent is gone, 1 to 30 (default 5)")
+      ->group(group)
+      ->check(CLI::Range(1.0, 30.0));
+}
+
 CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
   const std::string group = "Server options";
   CLI::App* command = root.add_subcommand(
@@ -295,6 +320,54 @@ CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
                    "processes beside those that wait on each backbone for the next cold call, "
                    "where they are worth their memory (default 0)")
       ->group(group);
+  add_agents_options(*command, arguments.agents);
+  add_engine_options(*command, arguments.serve.engine);
+  return command;
+}
+
+CLI::App* add_agent(CLI::App& root, AgentArguments& arguments) {
+  const std::string group = "Agent options";
+  CLI::App* command =
+      root.add_subcommand("agent", "Runs functions for a gateway on another machine");
+  command
+      ->add_option("--join", arguments.join,
+                   "the gateway's address for agents, such as https://10.0.0.1:8001")
+      ->group(group)
+      ->required();
+  command
+      ->add_option("--token-file", arguments.token_file,
+                   "a file with the token of the gateway's --agents-token-file")
+      ->group(group)
+      ->required();
+  command
+      ->add_option("--name", arguments.name,
+                   "of this agent; a later process of the same name replaces it (default: the "
+                   "host's name)")
+      ->group(group);
+  command
+      ->add_option("--backbone", arguments.backbones,
+                   "NAME=DIRECTORY: where a backbone of the gateway is on this machine (default: "
+                   "the same path); may be repeated")
+      ->group(group)
+      ->allow_extra_args(false);
+  command
+      ->add_option("--ssl-certfile", arguments.ssl_certfile,
+                   "PEM file of this agent's certificate, with those that signed it")
+      ->group(group);
+  command->add_option("--ssl-keyfile", arguments.ssl_keyfile, "PEM file of its key")->group(group);
+  command
+      ->add_option("--ssl-cafile", arguments.ssl_cafile,
+                   "PEM file of the certificates of which one signed that of the gateway")
+      ->group(group);
+  command
+      ->add_option("--max-functions", arguments.serve.max_functions,
+                   "processes at one time (default 8)")
+      ->group(group);
+  command
+      ->add_option("--drain-timeout", arguments.serve.drain_timeout,
+                   "seconds that running calls have after SIGTERM (30)")
+      ->group(group);
+  add_sandbox_option(*command, arguments.serve);
   add_engine_options(*command, arguments.serve.engine);
   return command;
 }
@@ -401,10 +474,6 @@ std::optional<Error> refuse_command(std::string_view first) {
   const auto is_in = [&](const auto& names) {
     return std::find(names.begin(), names.end(), first) != names.end();
   };
-  if (is_in(kNotBuilt)) {
-    return unsupported(
-        fmt::format("command {} is not built yet; there are {}", first, join(kCommands, ", ")));
-  }
   if (first.empty() || first.front() == '-' || is_in(kCommands)) return std::nullopt;
   return invalid_argument(fmt::format("there is no command '{}'; there are {} (see --help)", first,
                                       join(kCommands, ", ")));
@@ -516,6 +585,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   app.require_subcommand(1);
   CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* gateway = add_gateway(app, line.gateway);
+  const CLI::App* agent = add_agent(app, line.agent);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
   const BenchCommands bench = add_bench(app, line.bench, line.offline);
@@ -545,6 +615,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   }
   line.command = serve->parsed()            ? Command::kServe
                  : gateway->parsed()        ? Command::kGateway
+                 : agent->parsed()          ? Command::kAgent
                  : generate->parsed()       ? Command::kGenerate
                  : tokenize->parsed()       ? Command::kTokenize
                  : profile->parsed()        ? Command::kProfile

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/adapter_command.h"
+#include "apps/agent.h"
 #include "apps/bench_offline.h"
 #include "apps/bench_options.h"
 #include "apps/coordinator.h"
@@ -25,6 +26,7 @@ namespace sluice {
 enum class Command : std::uint8_t {
   kServe,
   kGateway,
+  kAgent,
   kGenerate,
   kTokenize,
   kProfile,
@@ -45,6 +47,7 @@ struct CommandLine {
   Command command = Command::kDoctor;
   ServeArguments serve;
   GatewayArguments gateway;
+  AgentArguments agent;
   GenerateArguments generate;
   TokenizeArguments tokenize;
   BenchArguments bench;

@@ -22,6 +22,8 @@
 #include "http/fetch.h"
 #include "http/http_server.h"
 #include "lending/lending_json.h"
+#include "membership/bearer_token.h"
+#include "membership/random_epoch.h"
 
 namespace sluice {
 namespace {
@@ -93,14 +95,6 @@ void hand_over(const CoordinatorArguments& arguments, const EtcdCall& resign) {
 }
 
 // Epochs of two runs must differ. The lower 2^20 leave room for the joins of one run.
-Result<std::uint64_t> random_epoch() {
-  std::uint64_t bits = 0;
-  if (getrandom(&bits, sizeof(bits), 0) != static_cast<ssize_t>(sizeof(bits))) {
-    return unavailable("the system gives no random numbers");
-  }
-  return (((bits >> 32) & 0xffff'ffffU) << 20) + 1;
-}
-
 Status coordinate(const CoordinatorArguments& arguments) {
   LendingOptions options;
   options.expiry =

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "apps/server_socket.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "function/turn_service.h"
 #include "gateway/function_loops.h"
 #include "gateway/function_models.h"
@@ -28,6 +30,7 @@
 #include "http/event_loop.h"
 #include "http/http_server.h"
 #include "http/tls.h"
+#include "membership/random_epoch.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
 #include "server/api_service.h"
@@ -57,7 +60,7 @@ class Gateway {
  public:
   Gateway(const GatewayArguments& arguments, const ServeSettings& settings, FunctionsFile file,
           std::unique_ptr<http::TlsContext> tls, std::unique_ptr<AccessLog> access_log,
-          std::unique_ptr<TurnService> turns, GatewayUsage usage)
+          std::unique_ptr<TurnService> turns, GatewayUsage usage, std::uint64_t first_epoch)
       : arguments_(arguments),
         settings_(settings),
         file_(std::move(file)),
@@ -65,6 +68,8 @@ class Gateway {
         turns_(std::move(turns)),
         keys_(tenant_keys(file_)),
         access_log_(std::move(access_log)),
+        capacity_(usage.capacity),
+        first_epoch_(first_epoch),
         host_(settings, models_, loop_, *turns_, clock_, [this] { wake(); }),
         book_(usage.capacity, turn_options(settings.engine, *settings.functions).threads, clock_,
               usage.rows, usage.first_day),
@@ -77,10 +82,14 @@ class Gateway {
   Status start() {
     ASSIGN_OR_RETURN(http_,
                      open_server(arguments_.serve, settings_, loop_, service_, clock_, tls_.get()));
+    ASSIGN_OR_RETURN(agents_, GatewayAgents::open(arguments_.agents, hub_options(), loop_, clock_,
+                                                  [this] { agents_changed(); }));
+    if (agents_) host_.set_agents(agents_->hub());
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
     loop_.on_each_signal(SIGHUP, [this] { static_cast<void>(reload()); });  // it logs
     fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.functions);
+    if (agents_) fmt::print(stderr, "agents join at {}\n", agents_->url());
     tell_manager("STATUS=loading " + arguments_.functions);
     host_.on_loaded([this](std::int32_t backbone, const Status& status) {
       functions_.backbone_loaded(backbone, status);
@@ -95,6 +104,7 @@ class Gateway {
   Status run() {
     loop_.run();
     functions_.stop();
+    if (agents_) agents_->stop();
     host_.stop();
     usage_.stop(today());
     if (load_error_) return *load_error_;
@@ -102,6 +112,26 @@ class Gateway {
   }
 
  private:
+  AgentHub::Options hub_options() const {
+    AgentHub::Options options;
+    options.expiry = from_seconds(arguments_.agents.expiry_s);
+    options.first_epoch = first_epoch_;
+    options.turn_cores = turn_options(settings_.engine, *settings_.functions).threads;
+    options.max_requests = settings_.queue.max_requests;
+    return options;
+  }
+
+  // Not from inside of the hub, which may be in the middle of a change.
+  void agents_changed() {
+    if (agents_told_) return;
+    agents_told_ = true;
+    loop_.post([this] {
+      agents_told_ = false;
+      functions_.machines_changed();
+      wake();
+    });
+  }
+
   ServerMetrics::Options metrics_options() const {
     ServerMetrics::Options options;
     options.prefix = arguments_.serve.metrics_namespace + ":";
@@ -178,6 +208,7 @@ class Gateway {
       functions_.add_backbone({host_.model(i).weight_bytes(), host_.load_time(i)}, true);
     }
     use(file_);
+    if (agents_) open_to_agents();
     service_.set_models(models_, {});
     functions_.set_ready();
     metrics_.cache_config(host_.model(0).cache_config());
@@ -185,6 +216,20 @@ class Gateway {
     fmt::print(stderr, "ready: {} serves {} functions of {} tenants\n", url(),
                file_.functions.size(), file_.tenants.size());
     tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
+  }
+
+  void open_to_agents() {
+    std::vector<HubBackbone> backbones;
+    for (std::int32_t i = 0; i < std::ssize(file_.backbones); ++i) {
+      const BackboneSpec& spec = file_.backbones[static_cast<std::size_t>(i)];
+      const IsolatedModel& model = host_.model(i);
+      HubBackbone& one = backbones.emplace_back();
+      one.backbone = {spec.name, std::filesystem::absolute(spec.directory).string(),
+                      to_hex(model.digest()), model.cache_config().block_size};
+      one.model = model.checks();
+    }
+    agents_->hub().set_backbones(std::move(backbones));
+    agents_->start();
   }
 
   // Later requests follow the file.
@@ -208,6 +253,7 @@ class Gateway {
 
   void tick() {
     functions_.tick();
+    if (agents_) book_.set_capacity(agents_->with_agents(capacity_));
     usage_.keep(today());
     loop_.after(kTick, [this] { tick(); });
   }
@@ -217,6 +263,7 @@ class Gateway {
     if (tls_ != nullptr) {
       if (const auto read = tls_->reload(); !read) log_error(read.error().message);
     }
+    if (agents_) agents_->reload();
     if (service_.state() != "ready") return unavailable("the gateway loads or stops");
     if (const Status status = read_again(); !status) {
       log_error(fmt::format("the functions were not read again, those from before stay: {}",
@@ -289,7 +336,11 @@ class Gateway {
   std::atomic<bool> woken_{false};
   ApiKeys keys_;
   std::unique_ptr<AccessLog> access_log_;
+  const MachineCapacity capacity_;  // of this machine
+  const std::uint64_t first_epoch_;
   FunctionModels models_;
+  std::unique_ptr<GatewayAgents> agents_;  // null: none; before the functions that run on them
+  bool agents_told_ = false;
   GatewayHost host_;
   UsageBook book_;
   UsageKeeper usage_;
@@ -310,8 +361,9 @@ Status serve_functions(const GatewayArguments& arguments, const ServeSettings& s
   ASSIGN_OR_RETURN(auto turns,
                    TurnService::start(turn_options(settings.engine, *settings.functions), clock));
   ASSIGN_OR_RETURN(GatewayUsage usage, open_usage(arguments));
+  ASSIGN_OR_RETURN(const std::uint64_t first_epoch, random_epoch());
   Gateway gateway(arguments, settings, std::move(file), std::move(tls), std::move(access_log),
-                  std::move(turns), std::move(usage));
+                  std::move(turns), std::move(usage), first_epoch);
   RETURN_IF_ERROR(gateway.start());
   return gateway.run();
 }

@@ -105,15 +105,31 @@ std::int64_t GatewayHost::free_bytes() const {
   return memory ? memory->free_bytes : 0;
 }
 
-std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t backbone, std::int32_t adapter,
+std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t machine, std::int32_t backbone,
+                                                        std::int32_t adapter,
                                                         const std::string& tenant) {
+  if (machine > 0) {
+    const SharedAdapters& adapters = at(backbone).model.model().adapters;
+    return agents_->start(machine, backbone, adapter < 0 ? nullptr : adapters->content(adapter),
+                          tenant, wake_);
+  }
   auto instance = at(backbone).make(adapter, wake_);
   instance->set_tenant(tenant);
   return instance;
 }
 
-// Its destructor waits for the end of the process.
+std::vector<RemoteMachine> GatewayHost::machines() const {
+  std::vector<RemoteMachine> machines;
+  if (agents_ == nullptr) return machines;
+  for (const AgentView& agent : agents_->agents()) {
+    machines.push_back({agent.open, agent.places, agent.backbones});
+  }
+  return machines;
+}
+
+// The destructor of a process of this machine waits for its end. One on an agent is told to end.
 void GatewayHost::end_instance(std::unique_ptr<TenantLoop> instance) {
+  if (dynamic_cast<RemoteLoop*>(instance.get()) != nullptr) return;
   // Shared because std::function copies its captures.
   std::shared_ptr<TenantLoop> shared = std::move(instance);
   jobs_.add([shared = std::move(shared)]() mutable { shared.reset(); });

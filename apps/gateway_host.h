@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "agents/agent_hub.h"
 #include "apps/isolated_model.h"
 #include "apps/serve_settings.h"
 #include "base/clock.h"
@@ -41,6 +42,8 @@ class GatewayHost final : public InstanceHost {
   void load_all(const std::vector<BackboneSpec>& backbones, std::function<void(Status)> done);
   // Where load_backbone() reports its end, on the loop.
   void on_loaded(std::function<void(std::int32_t, Status)> task) { loaded_ = std::move(task); }
+  // Instances may run on agents, too. REQUIRES: `agents` outlives this.
+  void set_agents(AgentHub& agents) { agents_ = &agents; }
   // Waits until all jobs are done, except for loads of adapters, which end. A second call does
   // nothing.
   void stop();
@@ -59,8 +62,11 @@ class GatewayHost final : public InstanceHost {
   }
   void load_adapter(std::int32_t function) override;
   void unload_adapter(std::int32_t function) override { models_.unload_adapter(function); }
-  std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
+  std::unique_ptr<TenantLoop> start_instance(std::int32_t machine, std::int32_t backbone,
+                                             std::int32_t adapter,
                                              const std::string& tenant) override;
+  // Machines are agents by their numbers.
+  std::vector<RemoteMachine> machines() const override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
 
  private:
@@ -82,6 +88,7 @@ class GatewayHost final : public InstanceHost {
   TurnService& turns_;
   const Clock& clock_;
   const std::function<void()> wake_;
+  AgentHub* agents_ = nullptr;  // null: there are none
   std::function<void(std::int32_t, Status)> loaded_;
   // The thread adds to it in load_all(); the loop reads it after that.
   std::vector<std::unique_ptr<Loaded>> backbones_;

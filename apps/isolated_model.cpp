@@ -71,10 +71,11 @@ void warn_of_page_tables(std::size_t bytes) {
 }
 
 // The server's checks of a function need these.
-void add_facts(const LoadedEngine& alone, ProcessEngineLoop::Options& loop) {
+OutstandingRequests::Model add_facts(const LoadedEngine& alone, ProcessEngineLoop::Options& loop) {
   loop.vocab_size = alone.engine->limits().vocab_size;
   loop.hidden_size = alone.engine->limits().hidden_size;
   loop.eos_ids = alone.eos_ids;
+  return {loop.vocab_size, loop.hidden_size, loop.eos_ids};
 }
 
 std::int64_t largest_adapter(const LoadedModel& model) {
@@ -137,7 +138,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       loop_options(options, functions.best_effort, kv_bytes,
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
   loop.start.max_requests = max_requests;
-  add_facts(alone, loop);
+  checks_ = add_facts(alone, loop);
   log_info(fmt::format(
       "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
       "backbone of {} MiB; no snapshot",

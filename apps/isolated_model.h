@@ -23,6 +23,7 @@
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
 #include "front/served_model.h"
+#include "function/outstanding.h"
 #include "function/process_engine_loop.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
@@ -71,12 +72,17 @@ class IsolatedModel {
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
+  // The checkpoint's digest.
+  const Sha256Digest& digest() const { return digest_; }
+  // The facts by which the batches of its functions are checked.
+  const OutstandingRequests::Model& checks() const { return checks_; }
 
  private:
   std::string directory_;
   EngineOptions options_;
   Sha256Digest digest_{};  // of the checkpoint
   std::int64_t weight_bytes_ = 0;
+  OutstandingRequests::Model checks_;
   Backbone backbone_;  // read-only descriptors
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "apps/adapter_command.h"
+#include "apps/agent.h"
 #include "apps/bench_capacity.h"
 #include "apps/bench_offline.h"
 #include "apps/bench_serve.h"
@@ -20,6 +21,7 @@ int run(int argc, char** argv) {
   switch (line.command) {
     case sluice::Command::kServe: return sluice::run_serve(line.serve);
     case sluice::Command::kGateway: return sluice::run_gateway(line.gateway);
+    case sluice::Command::kAgent: return sluice::run_agent(line.agent);
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
     case sluice::Command::kBenchServe: return sluice::run_bench_serve(line.bench);

@@ -33,8 +33,7 @@ INCLUDES = {
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"],
     "membership": ["base"], "lending": ["base", "membership"],
     "scheduler": ["base", "request", "kv"], "lent_pages": ["base", "offload", "lending"],
-    "device": ["base", "tensor"],
-    "device/cpu": ["base", "tensor", "device"],
+    "device": ["base", "tensor"], "device/cpu": ["base", "tensor", "device"],
     "device/cuda": ["base", "tensor", "device"],
     "checkpoint": ["base", "tensor", "device"],
     "model": ["base", "tensor", "device", "checkpoint", "request"],
@@ -43,8 +42,8 @@ INCLUDES = {
     "backbone": ["base", "tensor", "device", "checkpoint", "model"],
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
-    "etcd": ["base", "http"], "coordinator": ["base", "membership", "lending", "metrics", "http", "etcd"],
-    "profile": ["base", "request", "kv", "scheduler"],
+    "coordinator": ["base", "membership", "lending", "metrics", "http", "etcd"],
+    "profile": ["base", "request", "kv", "scheduler"], "etcd": ["base", "http"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
               "engine", "grammar", "adapter"],
@@ -53,6 +52,7 @@ INCLUDES = {
                "front", "http", "grammar", "adapter"],
     "function": ["base", "sandbox", "request", "grammar", "device", "adapter", "backbone", "engine",
                  "server"],
+    "agents": ["base", "membership", "request", "adapter", "http", "server", "function"],
     "gateway": ["base", "metrics", "request", "serverless", "adapter", "front", "http", "server", "function"],
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types

@@ -60,6 +60,19 @@ Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype, const
   return sealed;
 }
 
+Result<SealedAdapter> seal_adapter_bytes(std::span<const std::byte> bytes,
+                                         const ModelConfig& config, DType dtype) {
+  RETURN_IF_ERROR(decode_sealed_adapter(bytes, config, dtype));
+  ASSIGN_OR_RETURN(const FileDescriptor writer,
+                   create_shared_memory("sluice-adapter", bytes.size()));
+  RETURN_IF_ERROR(write_shared_memory(writer.get(), 0, bytes, kWhat));
+  RETURN_IF_ERROR(seal_shared_memory(writer.get(), kWhat));
+  SealedAdapter sealed;
+  ASSIGN_OR_RETURN(sealed.memory, read_only_descriptor(writer.get()));
+  ASSIGN_OR_RETURN(sealed.image, open_sealed_adapter(sealed.memory, config, dtype));
+  return sealed;
+}
+
 Result<AdapterImage> open_sealed_adapter(const FileDescriptor& memory, const ModelConfig& config,
                                          DType dtype) {
   RETURN_IF_ERROR(check_sealed(memory.get(), kWhat));

@@ -36,6 +36,11 @@ struct SealedAdapter {
 Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype,
                                    const StopCheck& stop = {});
 
+// Puts the bytes of a sealed adapter of another machine into sealed memory of this one. Errors: as
+// of open_sealed_adapter().
+Result<SealedAdapter> seal_adapter_bytes(std::span<const std::byte> bytes,
+                                         const ModelConfig& config, DType dtype);
+
 // Maps a sealed adapter. kInvalidArgument, with the field, if it is not one for this model and
 // dtype, or if a seal is missing.
 Result<AdapterImage> open_sealed_adapter(const FileDescriptor& memory, const ModelConfig& config,

@@ -54,6 +54,20 @@ class SealedAdapterTest : public testing::Test {
   SharedContent content_;
 };
 
+TEST_F(SealedAdapterTest, BytesOfAnotherMachineAreTheSameAdapter) {
+  const std::size_t size = *shared_memory_size(content_->memory.get(), "test");
+  std::vector<std::byte> bytes(size);
+  ASSERT_EQ(pread(content_->memory.get(), bytes.data(), size, 0), static_cast<ssize_t>(size));
+  const auto copy = seal_adapter_bytes(bytes, config_, DType::kBF16);
+  ASSERT_TRUE(copy) << copy.error().message;
+  EXPECT_EQ(copy->image.digest, content_->image.digest);
+  EXPECT_TRUE(std::ranges::equal(copy->image.bytes, content_->image.bytes));
+  EXPECT_TRUE(check_sealed(copy->memory.get(), "test"));
+  bytes.pop_back();
+  EXPECT_FALSE(seal_adapter_bytes(bytes, config_, DType::kBF16));
+  EXPECT_FALSE(seal_adapter_bytes({}, config_, DType::kBF16));
+}
+
 TEST_F(SealedAdapterTest, AReaderMapsTheImageThatAnyStoreMakes) {
   AdapterStore plain(config_, {DType::kBF16, 8});
   const auto expected = plain.load("poet", directory_.path());

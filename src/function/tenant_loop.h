@@ -26,6 +26,9 @@ class TenantLoop : public EngineLoop {
   // longer wait, or end with FinishReason::kNoMemory. Memory beyond the limit goes back to the
   // system, which FunctionUse::own_bytes shows; a process that ignores the limit keeps its memory.
   virtual void limit_kv(std::int64_t bytes) = 0;
+  // Its machine does not answer any more. All requests have ended with kError, and none may be
+  // submitted. The state is kLoading while the function may still run there, then kFailed.
+  virtual bool is_lost() const { return false; }
 
   // No frame to a function process carries pins.
   Status supports_pins() const final {

@@ -76,7 +76,7 @@ void FunctionLoops::unload(std::int32_t backbone) {
   Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
   one.load = Load::kAbsent;
   one.workers = false;
-  usage_.set_backbone_bytes(backbone, 0);
+  report_backbone(backbone);
   ++counts_.unloads;
   host_.unload_backbone(backbone);
 }
@@ -119,7 +119,7 @@ void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status)
   Backbone& loaded = backbones_[static_cast<std::size_t>(backbone)];
   CHECK(loaded.load == Load::kLoading);
   loaded.load = status ? Load::kLoaded : Load::kAbsent;
-  if (status) usage_.set_backbone_bytes(backbone, loaded.bytes);
+  if (status) report_backbone(backbone);
   if (state_ == EngineState::kStopped) return;
   if (!status) {
     log_error("a backbone was not loaded: " + status.error().message);

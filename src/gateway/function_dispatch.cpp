@@ -76,7 +76,7 @@ void FunctionLoops::add_batch(std::int32_t number, TimePoint now, DispatchView& 
   if (function.waiting.empty()) return;
   const std::int32_t adapter = function.waiting.front().adapter;
   Instance* const instance = instance_for(function, adapter);
-  if (instance == nullptr) return;
+  if (instance == nullptr || instance->loop->is_lost()) return;
   note_ready(*instance);
   if (!instance->ready_at) return;
   const PrefillMeter& meter = prefills_.meter(number);

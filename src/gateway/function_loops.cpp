@@ -139,13 +139,12 @@ void FunctionLoops::expect(std::int32_t number, std::int32_t adapter) {
   Function& function = function_at(number);
   // Waiting requests have started what they need.
   if (!function.waiting.empty() || instance_for(function, adapter) != nullptr) return;
-  const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
-  if (backbone.load == Load::kAbsent) load(function.spec.backbone);
-  if (backbone.load != Load::kLoaded || num_instances_ >= options_.max_instances) return;
+  const Place place = find_place(function.spec.backbone, false);
+  if (!place.machine) return;
   if (!function.scaler) make_scaler(function);
   function.scaler->record(clock_.now(), 1);
   active_.insert(number);
-  start_instance(number, adapter);
+  start_instance(number, adapter, *place.machine);
 }
 
 // The function whose oldest request came first is served first.
@@ -165,12 +164,14 @@ void FunctionLoops::start_needed() {
 // False: there is no place for its instance, so later functions wait behind it.
 bool FunctionLoops::start_needed_by(std::int32_t number) {
   Function& function = function_at(number);
-  const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
-  if (backbone.load == Load::kAbsent) load(function.spec.backbone);
-  if (backbone.load == Load::kLoading) return true;
-  // An instance that never became ready takes its requests along; the next call tries again.
+  // An instance that never became ready takes its requests along; the next call tries again. Not so
+  // if its machine is gone: they go elsewhere once it surely runs there no more.
   for (std::size_t i = function.instances.size(); i-- > 0;) {
     const Instance& instance = function.instances[i];
+    if (instance.loop->is_lost()) {
+      if (has_failed(instance)) end_instance(number, i);
+      continue;
+    }
     if (instance.ready_at || !has_failed(instance)) continue;
     const auto failure = instance.loop->failure();
     refuse_waiting(function, instance.adapter,
@@ -180,23 +181,29 @@ bool FunctionLoops::start_needed_by(std::int32_t number) {
   if (function.waiting.empty()) return true;
   const std::int32_t adapter = function.waiting.front().adapter;
   if (instance_for(function, adapter) != nullptr) return true;
-  if (num_instances_ >= options_.max_instances && !make_place()) return false;
-  start_instance(number, adapter);
-  return true;
+  const Place place = find_place(function.spec.backbone, true);
+  if (place.machine) start_instance(number, adapter, *place.machine);
+  return place.machine || place.loads;
 }
 
-void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter) {
+void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter,
+                                   std::int32_t machine) {
   Function& function = function_at(number);
   Instance& instance = function.instances.emplace_back();
   instance.adapter = adapter;
+  instance.machine = machine;
   instance.last_use = clock_.now();
   instance.started = clock_.now();
   ++counts_.starts;
-  instance.loop = host_.start_instance(function.spec.backbone, adapter, function.spec.tenant);
+  instance.loop =
+      host_.start_instance(machine, function.spec.backbone, adapter, function.spec.tenant);
   instance.was_warm = instance.loop->state() == EngineState::kReady;
   if (instance.was_warm) ++counts_.warm;
-  ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   ++num_instances_;
+  if (machine == 0) {
+    ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
+    ++local_instances_;
+  }
   report(number);
 }
 
@@ -207,26 +214,6 @@ bool FunctionLoops::is_needed(const Function& function, const Instance& instance
              function.waiting.end();
 }
 
-bool FunctionLoops::make_place() {
-  std::optional<std::int32_t> owner;
-  TimePoint last_use;
-  std::size_t index = 0;
-  for (const std::int32_t number : active_) {
-    Function& function = function_at(number);
-    for (std::size_t i = 0; i < function.instances.size(); ++i) {
-      const Instance& instance = function.instances[i];
-      if (is_needed(function, instance)) continue;
-      if (owner && instance.last_use >= last_use) continue;
-      owner = number;
-      last_use = instance.last_use;
-      index = i;
-    }
-  }
-  if (!owner) return false;
-  end_instance(*owner, index);
-  return true;
-}
-
 // Keeps all that it has reported.
 void FunctionLoops::end_instance(std::int32_t number, std::size_t index) {
   Function& function = function_at(number);
@@ -234,10 +221,14 @@ void FunctionLoops::end_instance(std::int32_t number, std::size_t index) {
   collect(number, instance);
   function.ended_turns += instance.loop->use().turn_time - instance.turn_time;
   add_totals(instance.gauges, ended_);
+  const bool is_local = instance.machine == 0;
   host_.end_instance(std::move(instance.loop));
   function.instances.erase(function.instances.begin() + static_cast<std::ptrdiff_t>(index));
-  --backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   --num_instances_;
+  if (is_local) {
+    --backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
+    --local_instances_;
+  }
   report(number);
   wake_();
 }
@@ -289,6 +280,7 @@ void FunctionLoops::end_unused(std::int32_t number, TimePoint now) {
   for (const Instance& instance : function.instances) {
     ready += instance.loop->state() == EngineState::kReady ? 1 : 0;
   }
+  const std::vector<RemoteMachine> machines = host_.machines();
   function.scaler->record(now, unfinished_of(function));
   const bool to_zero = function.scaler->decide(now, ready).instances == 0;
   for (std::size_t i = function.instances.size(); i-- > 0;) {
@@ -296,8 +288,12 @@ void FunctionLoops::end_unused(std::int32_t number, TimePoint now) {
     const bool used = is_needed(function, instance);
     if (used) instance.last_use = now;
     const bool newest = i + 1 == function.instances.size();
-    if ((has_failed(instance) && instance.ready_at) || (!used && (to_zero || !newest)))
-      end_instance(number, i);
+    const bool wanted = used || (!to_zero && newest && !is_closing(instance, machines));
+    // A lost one may still run until it has failed.
+    const bool over = instance.loop->is_lost()
+                          ? has_failed(instance)
+                          : !wanted || (has_failed(instance) && instance.ready_at);
+    if (over) end_instance(number, i);
   }
 }
 

@@ -11,6 +11,10 @@
 // function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
 // which backbones, warm workers and adapters are in memory while no function uses them.
 //
+// place_instance() decides on which machine an instance starts. The instances of a machine that is
+// lost end their requests at once. Their functions start elsewhere once these instances have
+// failed, which says that they run no more.
+//
 // plan_batches() decides when requests go to ready instances, and refuses those that will miss
 // their function's SLO. Each tenant is a device to it: turns are fair between tenants, so a
 // tenant's requests wait for its own others only. A few of a tenant's functions may have dispatched
@@ -42,6 +46,7 @@
 #include "gateway/usage_sink.h"
 #include "server/engine_loop.h"
 #include "serverless/batching.h"
+#include "serverless/instance_placer.h"
 #include "serverless/instance_scaler.h"
 
 namespace sluice {
@@ -59,8 +64,8 @@ class FunctionLoops final : public EngineLoop {
  public:
   struct Options {
     std::int32_t max_requests = 1024;  // of all functions together
-    std::int32_t max_instances = 8;
-    std::int32_t queue_depth = 100;  // requests of a function without a ready instance
+    std::int32_t max_instances = 8;    // on this machine
+    std::int32_t queue_depth = 100;    // requests of a function without a ready instance
     Duration longest_wait = std::chrono::seconds(60);
     std::int32_t seats = 0;             // requests that an instance may have; 0: no limit
     std::int32_t prefills_at_once = 2;  // functions of a tenant
@@ -93,6 +98,8 @@ class FunctionLoops final : public EngineLoop {
   void set_ready();
   // The end of InstanceHost::load_backbone(). Its error refuses the requests that wait for it.
   void backbone_loaded(std::int32_t backbone, const Status& status);
+  // Another machine came, went or changed.
+  void machines_changed();
   void tick();
   // Gives waiting requests to instances as far as there are backbones, places and turns.
   void dispatch();
@@ -139,7 +146,7 @@ class FunctionLoops final : public EngineLoop {
   enum class Load : std::uint8_t { kAbsent, kLoading, kLoaded };
   struct Backbone {
     Load load = Load::kAbsent;
-    std::int32_t instances = 0;
+    std::int32_t instances = 0;  // on this machine
     std::int64_t bytes = 0;
     TimePoint retry;       // after a failed load, or by hand: only a call loads it until then
     bool workers = false;  // warm workers are kept
@@ -148,6 +155,7 @@ class FunctionLoops final : public EngineLoop {
   struct Instance {
     std::unique_ptr<TenantLoop> loop;
     std::int32_t adapter = -1;
+    std::int32_t machine = 0;  // 0: this one
     TimePoint last_use;
     TimePoint started;
     bool was_warm = false;              // a warm worker
@@ -189,7 +197,19 @@ class FunctionLoops final : public EngineLoop {
   // Loads and starts what waiting requests need.
   void start_needed();
   bool start_needed_by(std::int32_t number);
-  bool make_place();
+  // Where an instance can start.
+  struct Place {
+    std::optional<std::int32_t> machine = {};  // now
+    bool loads = false;                        // later: the backbone is being loaded
+  };
+  // `make_room`: idle instances may end for it.
+  Place find_place(std::int32_t backbone, bool make_room);
+  std::optional<MachineOffer> free_place(std::int32_t backbone,
+                                         const std::vector<RemoteMachine>& machines) const;
+  bool make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
+  std::int32_t instances_on(std::int32_t machine) const;
+  static bool is_closing(const Instance& instance, const std::vector<RemoteMachine>& machines);
+  void report_backbone(std::int32_t backbone);
   // Gives requests to ready instances. False: there was nothing to give.
   bool dispatch_ready();
   DispatchView view_batches(TimePoint now);
@@ -200,7 +220,7 @@ class FunctionLoops final : public EngineLoop {
   void note_ready(Instance& instance);
   void note_tokens();
   static bool is_needed(const Function& function, const Instance& instance);
-  void start_instance(std::int32_t number, std::int32_t adapter);
+  void start_instance(std::int32_t number, std::int32_t adapter, std::int32_t machine);
   void end_instance(std::int32_t number, std::size_t index);
   void end_unused(std::int32_t number, TimePoint now);
   void refuse_late(Function& function, TimePoint now);
@@ -226,6 +246,7 @@ class FunctionLoops final : public EngineLoop {
   std::deque<Function> functions_;  // stable addresses
   std::set<std::int32_t> active_;   // functions with instances or waiting requests
   std::int32_t num_instances_ = 0;
+  std::int32_t local_instances_ = 0;
   Batching batching_ = Batching::kWorkConserving;
   FixedBatch fixed_batch_;  // kFixed
   bool preload_ = true;

@@ -42,7 +42,7 @@ Status FunctionLoops::end_idle(std::int32_t number) {
     return not_found(fmt::format("'{}' has no process", function.spec.name));
   }
   for (const Instance& instance : function.instances) {
-    if (!is_needed(function, instance)) continue;
+    if (!is_needed(function, instance) && !instance.loop->is_lost()) continue;
     return unavailable(fmt::format("'{}' has calls; its process can end when they have ended",
                                    function.spec.name));
   }

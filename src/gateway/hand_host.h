@@ -31,6 +31,7 @@ class HandInstance final : public TenantLoop {
   void set_tenant(const std::string& name) override { tenant = name; }
   FunctionUse use() const override { return used; }
   void limit_kv(std::int64_t /*bytes*/) override {}
+  bool is_lost() const override { return lost; }
   Status submit(Request request) override {
     EXPECT_EQ(request.adapter, adapter);
     EXPECT_EQ(request.client_key, tenant);
@@ -73,6 +74,18 @@ class HandInstance final : public TenantLoop {
     pending_.tokens.push_back(7);
     pending_.events.push_back(event);
   }
+  // Its machine is gone: its calls end. It may still run there until fence().
+  void lose() {
+    lost = true;
+    now = EngineState::kLoading;
+    for (const RequestId id : std::exchange(requests, {})) {
+      OutputEvent event;
+      event.request = id;
+      event.finish_reason = FinishReason::kError;
+      pending_.events.push_back(event);
+    }
+  }
+  void fence() { now = EngineState::kFailed; }
   void fail(Error error) {
     now = EngineState::kFailed;
     reason = std::move(error);
@@ -86,6 +99,8 @@ class HandInstance final : public TenantLoop {
   std::optional<Error> reason;
   std::int64_t steps = 0;
   FunctionUse used;
+  std::int32_t machine = 0;
+  bool lost = false;
 
  private:
   std::set<HandInstance*>& alive_;
@@ -108,15 +123,18 @@ class HandHost final : public InstanceHost {
     adapters[function].is_loaded = loads_adapters;
   }
   void unload_adapter(std::int32_t function) override { adapters[function].is_loaded = false; }
-  std::unique_ptr<TenantLoop> start_instance(std::int32_t /*backbone*/, std::int32_t adapter,
+  std::unique_ptr<TenantLoop> start_instance(std::int32_t machine, std::int32_t /*backbone*/,
+                                             std::int32_t adapter,
                                              const std::string& tenant) override {
     auto made = std::make_unique<HandInstance>(adapter, tenant, alive);
+    made->machine = machine;
     made->now = first_state;
     last = made.get();
     ++started;
     return made;
   }
   void end_instance(std::unique_ptr<TenantLoop> instance) override { instance.reset(); }
+  std::vector<RemoteMachine> machines() const override { return others; }
 
   std::set<HandInstance*> alive;
   HandInstance* last = nullptr;
@@ -131,6 +149,7 @@ class HandHost final : public InstanceHost {
   std::map<std::int32_t, AdapterState> adapters;  // by function
   bool loads_adapters = true;
   int adapter_loads = 0;
+  std::vector<RemoteMachine> others;
   std::int64_t free = 1'000'000;
 };
 

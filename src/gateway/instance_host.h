@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "function/tenant_loop.h"
@@ -19,6 +20,13 @@ struct AdapterState {
   bool is_loaded = false;
   std::int64_t bytes = 0;
   Duration load{0};  // the time of a load, without its rests
+};
+
+// Another machine that runs instances.
+struct RemoteMachine {
+  bool open = false;            // it takes instances
+  std::int32_t places = 0;      // instances at a time
+  std::vector<bool> backbones;  // whether it has each in memory
 };
 
 class InstanceHost {
@@ -43,10 +51,13 @@ class InstanceHost {
   virtual void load_adapter(std::int32_t function) = 0;
   // Later calls read it again. Requests that hold it go on.
   virtual void unload_adapter(std::int32_t function) = 0;
-  // `adapter`: Request::adapter, whose content a request holds meanwhile. REQUIRES: the backbone is
-  // loaded.
-  virtual std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
+  // Starts it on machine 0, which is this one, or on another one. `adapter`: Request::adapter,
+  // whose content a request holds meanwhile. REQUIRES: the backbone is loaded there.
+  virtual std::unique_ptr<TenantLoop> start_instance(std::int32_t machine, std::int32_t backbone,
+                                                     std::int32_t adapter,
                                                      const std::string& tenant) = 0;
+  // Machines 1, 2, ... A machine keeps its number.
+  virtual std::vector<RemoteMachine> machines() const { return {}; }
   // Memory that the machine has left.
   virtual std::int64_t free_bytes() const = 0;
   // Ends its process and destroys it.

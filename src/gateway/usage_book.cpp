@@ -68,6 +68,14 @@ UsageBook::UsageBook(const MachineCapacity& capacity, std::int32_t cores_per_tur
   }
 }
 
+void UsageBook::set_capacity(const MachineCapacity& capacity) {
+  MachineCapacity now = capacity;
+  std::int64_t& host = now.bytes[static_cast<std::size_t>(MemoryKind::kHost)];
+  host = std::max(host, bytes_);
+  meter_.set_capacity(clock_.now(), now);
+  capacity_ = now;
+}
+
 std::int32_t UsageBook::add_backbone() {
   backbones_.push_back({meter_.add_share(MemoryKind::kHost), 0});
   return static_cast<std::int32_t>(backbones_.size()) - 1;

@@ -32,6 +32,9 @@ class UsageBook final : public UsageSink {
   UsageBook(const MachineCapacity& capacity, std::int32_t cores_per_turn, const Clock& clock,
             std::span<const UsageRow> rows, std::string first_day = {});
 
+  // The machines together have more or less from now on; at least what is used.
+  void set_capacity(const MachineCapacity& capacity);
+
   // Numbered from 0.
   std::int32_t add_backbone();
   std::int32_t add_function(const std::string& tenant, const std::string& name,
@@ -97,7 +100,7 @@ class UsageBook final : public UsageSink {
   UsageRow& row_of(const std::string& tenant, const std::string& function);
   void set_day(std::string_view day);
 
-  const MachineCapacity capacity_;
+  MachineCapacity capacity_;
   const std::int32_t cores_per_turn_;
   const Clock& clock_;
   UsageMeter meter_;

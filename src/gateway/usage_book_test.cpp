@@ -132,6 +132,27 @@ TEST(UsageBookTest, MoreMemoryThanTheMachineHasIsCutOff) {
 }
 
 // Whatever happens, all rows together are the machine.
+TEST(UsageBookTest, AMachineThatGoesBeforeItsFunctionsDoesNotMakeThePlatformNegative) {
+  ManualClock clock;
+  const MachineCapacity one{2, {1000, 0, 0}};
+  UsageBook book(one, 1, clock, {});
+  book.add_backbone();
+  book.add_function("t", "f", 0);
+  book.set_capacity({4, {3000, 0, 0}});
+  book.sample(0, {true, 2500, Duration(0)});
+  clock.advance(Duration(10));
+  book.set_capacity(one);  // the function still has 2500
+  clock.advance(Duration(10));
+  book.sample(0, {false, 0, Duration(0)});
+  book.set_capacity(one);
+  clock.advance(Duration(10));
+  Amount all = 0;
+  for (const UsageRow& row : book.settle("2026-11-25")) {
+    all += row.usage.memory[0].active + row.usage.memory[0].idle;
+  }
+  EXPECT_EQ(static_cast<std::int64_t>(all), 3000 * 10 + 2500 * 10 + 1000 * 10);
+}
+
 TEST(UsageBookTest, RowsAreTheWholeMachine) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

@@ -257,7 +257,8 @@ Result<std::unique_ptr<HttpClient>> HttpClient::open(EventLoop& loop, HttpClient
   auto impl = std::make_unique<Impl>();
   const BaseUrl& url = options.url;
   if (url.tls) {
-    ASSIGN_OR_RETURN(impl->tls, TlsContext::of_client());
+    ASSIGN_OR_RETURN(impl->tls, options.party ? TlsContext::of_party_client(*options.party)
+                                              : TlsContext::of_client());
   }
   auto connector = url.unix_path.empty()
                        ? Connector::open(loop, url.host, url.port, impl->tls.get())

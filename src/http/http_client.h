@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "http/event_loop.h"
 #include "http/message.h"
 #include "http/response_parser.h"
+#include "http/tls.h"
 
 namespace sluice::http {
 
@@ -26,6 +28,7 @@ struct HttpClientOptions {
   std::vector<Header> headers;  // of every request, besides Host and those of a body
   Duration connect_timeout = std::chrono::seconds(10);
   Duration silence_timeout = std::chrono::minutes(10);  // without a byte in either direction
+  std::optional<TlsPartyFiles> party = {};              // with https: certificates of both sides
   std::string silence_option = {};  // of the user, for the error of a silence; empty: there is none
 };
 

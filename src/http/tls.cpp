@@ -74,29 +74,47 @@ Result<ContextPointer> make_context(const SSL_METHOD* method) {
   return context;
 }
 
-Result<ContextPointer> make_server_context(const std::string& certificate_file,
-                                           const std::string& key_file) {
-  ASSIGN_OR_RETURN(ContextPointer context, make_context(TLS_server_method()));
-  // Sessions resume by tickets, which take no memory here.
-  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_default_passwd_cb(context.get(), no_passphrase);
-  SSL_CTX_set_alpn_select_cb(context.get(), choose_protocol, nullptr);
-  if (SSL_CTX_use_certificate_chain_file(context.get(), certificate_file.c_str()) != 1) {
+Status use_certificate(SSL_CTX* context, const std::string& certificate_file,
+                       const std::string& key_file) {
+  SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+  if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) != 1) {
     return invalid_argument(fmt::format("{}: cannot read a certificate in PEM format: {}",
                                         certificate_file, last_cause()));
   }
-  if (SSL_CTX_use_PrivateKey_file(context.get(), key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+  if (SSL_CTX_use_PrivateKey_file(context, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
     return invalid_argument(
         fmt::format("{}: cannot read a key in PEM format, without a passphrase, that belongs to "
                     "the certificate {}: {}",
                     key_file, certificate_file, last_cause()));
   }
-  if (SSL_CTX_check_private_key(context.get()) != 1) {
+  if (SSL_CTX_check_private_key(context) != 1) {
     return invalid_argument(fmt::format("{}: the key does not belong to the certificate {}: {}",
                                         key_file, certificate_file, last_cause()));
   }
-  warn_of_dates(context.get(), certificate_file);
+  warn_of_dates(context, certificate_file);
+  return {};
+}
+
+Result<ContextPointer> make_server_context(const std::string& certificate_file,
+                                           const std::string& key_file) {
+  ASSIGN_OR_RETURN(ContextPointer context, make_context(TLS_server_method()));
+  // Sessions resume by tickets, which take no memory here.
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_alpn_select_cb(context.get(), choose_protocol, nullptr);
+  RETURN_IF_ERROR(use_certificate(context.get(), certificate_file, key_file));
   return context;
+}
+
+// Each connection has a whole handshake, so that each certificate is checked each time.
+Status require_party(SSL_CTX* context, const TlsPartyFiles& files) {
+  SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+  SSL_CTX_set_num_tickets(context, 0);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  if (SSL_CTX_load_verify_file(context, files.authority.c_str()) != 1) {
+    return invalid_argument(fmt::format("{}: cannot read certificates in PEM format: {}",
+                                        files.authority, last_cause()));
+  }
+  return {};
 }
 
 Result<ContextPointer> make_client_context() {
@@ -105,6 +123,18 @@ Result<ContextPointer> make_client_context() {
   if (SSL_CTX_set_default_verify_paths(context.get()) != 1) {
     return internal_error("TLS: the system's certificates cannot be read: " + last_cause());
   }
+  return context;
+}
+
+Result<ContextPointer> make_party_context(const TlsPartyFiles& files, bool is_server) {
+  if (is_server) {
+    ASSIGN_OR_RETURN(ContextPointer context, make_server_context(files.certificate, files.key));
+    RETURN_IF_ERROR(require_party(context.get(), files));
+    return context;
+  }
+  ASSIGN_OR_RETURN(ContextPointer context, make_context(TLS_client_method()));
+  RETURN_IF_ERROR(use_certificate(context.get(), files.certificate, files.key));
+  RETURN_IF_ERROR(require_party(context.get(), files));
   return context;
 }
 
@@ -120,8 +150,7 @@ bool expect_host(SSL* session, const std::string& host) {
 }  // namespace
 
 struct TlsContext::Impl {
-  std::string certificate_file;
-  std::string key_file;
+  TlsPartyFiles files;     // without an authority: clients are not asked for certificates
   ContextPointer context;  // sessions hold a reference of their own
 };
 
@@ -131,8 +160,7 @@ TlsContext::~TlsContext() = default;
 Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& certificate_file,
                                                      const std::string& key_file) {
   auto impl = std::make_unique<Impl>();
-  impl->certificate_file = certificate_file;
-  impl->key_file = key_file;
+  impl->files = {certificate_file, key_file, {}};
   std::unique_ptr<TlsContext> made(new TlsContext(std::move(impl)));
   RETURN_IF_ERROR(made->reload());
   return made;
@@ -144,8 +172,25 @@ Result<std::unique_ptr<TlsContext>> TlsContext::of_client() {
   return std::unique_ptr<TlsContext>(new TlsContext(std::move(impl)));
 }
 
+Result<std::unique_ptr<TlsContext>> TlsContext::of_party_server(const TlsPartyFiles& files) {
+  auto impl = std::make_unique<Impl>();
+  impl->files = files;
+  std::unique_ptr<TlsContext> made(new TlsContext(std::move(impl)));
+  RETURN_IF_ERROR(made->reload());
+  return made;
+}
+
+Result<std::unique_ptr<TlsContext>> TlsContext::of_party_client(const TlsPartyFiles& files) {
+  auto impl = std::make_unique<Impl>();
+  ASSIGN_OR_RETURN(impl->context, make_party_context(files, false));
+  return std::unique_ptr<TlsContext>(new TlsContext(std::move(impl)));
+}
+
 Status TlsContext::reload() {
-  ASSIGN_OR_RETURN(impl_->context, make_server_context(impl_->certificate_file, impl_->key_file));
+  const TlsPartyFiles& files = impl_->files;
+  auto context = files.authority.empty() ? make_server_context(files.certificate, files.key)
+                                         : make_party_context(files, true);
+  ASSIGN_OR_RETURN(impl_->context, std::move(context));
   return {};
 }
 
@@ -182,14 +227,24 @@ void TlsSession::note_failure() {
   SSL* const session = impl_->session.get();
   const long verified = SSL_get_verify_result(session);
   if (verified != X509_V_OK) {
-    failure_ = fmt::format(
-        "the server's certificate is not accepted: {}; SSL_CERT_FILE names a PEM file of "
-        "certificates to trust",
-        X509_verify_cert_error_string(verified));
+    const char* const cause = X509_verify_cert_error_string(verified);
+    const bool party = SSL_CTX_get_min_proto_version(SSL_get_SSL_CTX(session)) == TLS1_3_VERSION;
+    if (SSL_is_server(session) != 0) {
+      failure_ = fmt::format("the client's certificate is not accepted: {}", cause);
+    } else if (party) {
+      failure_ = fmt::format("the server's certificate is not accepted: {}", cause);
+    } else {
+      failure_ = fmt::format(
+          "the server's certificate is not accepted: {}; SSL_CERT_FILE names a PEM file of "
+          "certificates to trust",
+          cause);
+    }
     return;
   }
   const unsigned long cause = ERR_peek_last_error();
-  if (SSL_in_init(session) == 0 || ERR_GET_LIB(cause) != ERR_LIB_SSL) return;
+  // A server refuses a client's certificate after the client's handshake, by an alert.
+  const bool alert = ERR_GET_REASON(cause) >= SSL_AD_REASON_OFFSET;
+  if ((SSL_in_init(session) == 0 && !alert) || ERR_GET_LIB(cause) != ERR_LIB_SSL) return;
   const char* const reason = ERR_reason_error_string(cause);
   failure_ = fmt::format("TLS: {}", reason != nullptr ? reason : "the handshake failed");
 }

@@ -1,8 +1,9 @@
 // TLS of the server and of the client: TlsContext has the server's certificate and key, or the
 // certificates that a client trusts; TlsSession encrypts one connection. TLS 1.2 and 1.3; clients
-// are not asked for certificates. OpenSSL stays out of this header. Owner: the context is the
-// command's and outlives the sockets that use it; a session is its socket's. Threads: the event
-// loop's; load() before the loop runs.
+// are not asked for certificates, except between parties that know each other: there TLS 1.3 with
+// certificates of both sides, which one authority has signed. OpenSSL stays out of this header.
+// Owner: the context is the command's and outlives the sockets that use it; a session is its
+// socket's. Threads: the event loop's; load() before the loop runs.
 #pragma once
 
 #include <memory>
@@ -15,6 +16,13 @@
 
 namespace sluice::http {
 
+// PEM files of a party.
+struct TlsPartyFiles {
+  std::string certificate;  // its own, then those that signed it
+  std::string key;          // without a passphrase; may be the same file
+  std::string authority;    // certificates; one of them signed that of the other party
+};
+
 class TlsContext {
  public:
   // PEM files: the certificate, then those that signed it; and its key without a passphrase. The
@@ -25,6 +33,10 @@ class TlsContext {
   // A client's: it trusts the certificates that the system trusts, or those of the environment
   // variables SSL_CERT_FILE and SSL_CERT_DIR. Its sessions check the server's certificate and name.
   static Result<std::unique_ptr<TlsContext>> of_client();
+  // TLS 1.3 with certificates of both sides. A certificate that has expired, or that the authority
+  // has not signed, ends the handshake; so do certificates of a server with another name.
+  static Result<std::unique_ptr<TlsContext>> of_party_server(const TlsPartyFiles& files);
+  static Result<std::unique_ptr<TlsContext>> of_party_client(const TlsPartyFiles& files);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;

@@ -26,6 +26,17 @@ UsageMeter::UsageMeter(const MachineCapacity& capacity, TimePoint start)
       free_(capacity.bytes),
       free_cores_(capacity.cores) {}
 
+void UsageMeter::set_capacity(TimePoint now, const MachineCapacity& capacity) {
+  settle_platform(now);
+  for (std::size_t k = 0; k < kMemoryKinds; ++k) {
+    free_[k] += capacity.bytes[k] - capacity_.bytes[k];
+    CHECK(free_[k] >= 0);
+  }
+  free_cores_ += capacity.cores - capacity_.cores;
+  CHECK(free_cores_ >= 0);
+  capacity_ = capacity;
+}
+
 std::int32_t UsageMeter::add_function() {
   functions_.emplace_back();
   functions_.back().since = platform_since_;

@@ -49,6 +49,9 @@ class UsageMeter {
  public:
   UsageMeter(const MachineCapacity& capacity, TimePoint start);
 
+  // The machine has more or less from now on. REQUIRES: at least what functions and shares have.
+  void set_capacity(TimePoint now, const MachineCapacity& capacity);
+
   // Indices count from 0. A function or share uses nothing at first.
   std::int32_t add_function();
   std::int32_t add_share(MemoryKind kind);

@@ -46,6 +46,22 @@ TEST(UsageMeterTest, ChargedCoreTimeIsThatOfIdleCores) {
   EXPECT_EQ(small(meter.platform(after_ns(100)).core_ns), 0);
 }
 
+TEST(UsageMeterTest, ThePlatformHasWhatAnotherMachineBrings) {
+  UsageMeter meter(kMachine, after_ns(0));
+  const std::int32_t f = meter.add_function();
+  meter.set_bytes(after_ns(0), f, MemoryKind::kHost, 800);
+  meter.set_capacity(after_ns(10), {6, {1500, 500, 0}});
+  meter.set_bytes(after_ns(10), f, MemoryKind::kHost, 1200);
+  meter.set_bytes(after_ns(30), f, MemoryKind::kHost, 100);
+  meter.set_capacity(after_ns(30), kMachine);
+  const FunctionUsage usage = meter.of(f, after_ns(40));
+  const FunctionUsage rest = meter.platform(after_ns(40));
+  EXPECT_EQ(small(usage.memory[kHost].idle), 800 * 10 + 1200 * 20 + 100 * 10);
+  EXPECT_EQ(small(usage.memory[kHost].idle + rest.memory[kHost].idle),
+            1000 * 10 + 1500 * 20 + 1000 * 10);
+  EXPECT_EQ(small(rest.core_ns), 4 * 20 + 6 * 20);
+}
+
 TEST(UsageMeterTest, BackboneIsSplitOverTheFunctionsOnIt) {
   UsageMeter meter(kMachine, after_ns(0));
   const std::int32_t a = meter.add_function();

@@ -197,12 +197,14 @@ def test_after_the_idle_time_no_function_process_is_left(tmp_path):
 
 class CallThatGoesOn:
     """A call that computes until the block ends, on any machine: its process is stopped, and has
-    been since before the call. The model has no process before."""
+    been since before the call. The model has no process before. `machine`: the process that starts
+    it, the gateway or an agent."""
 
-    def __init__(self, server, tenant, model, **fields):
-        before = functions_of(server.process.pid)
+    def __init__(self, server, tenant, model, machine=None, **fields):
+        pid = (machine or server).process.pid
+        before = functions_of(pid)
         text_of(ask(server, tenant, model))
-        self.process, = set(functions_of(server.process.pid)) - set(before)
+        self.process, = set(functions_of(pid)) - set(before)
         self.answers = []
         self.thread = threading.Thread(
             target=lambda: self.answers.append(ask(server, tenant, model, **fields)))

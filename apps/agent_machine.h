@@ -1,0 +1,64 @@
+// AgentMachine: the AgentHost of `sluice agent`: the backbones of its gateway in shared memory, and
+// function processes on them. A thread of its own ends processes. Owner: the command. Threads: the
+// event loop's; load() before the loop runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/agent_functions.h"
+#include "apps/isolated_model.h"
+#include "apps/serve_settings.h"
+#include "base/clock.h"
+#include "base/job_thread.h"
+#include "base/result.h"
+#include "function/turn_service.h"
+#include "http/event_loop.h"
+
+namespace sluice {
+
+class AgentMachine final : public AgentHost {
+ public:
+  // REQUIRES: all outlive it.
+  AgentMachine(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
+               const Clock& clock);
+  ~AgentMachine() override;
+  AgentMachine(const AgentMachine&) = delete;
+  AgentMachine& operator=(const AgentMachine&) = delete;
+
+  // Loads the gateway's backbone from `directory`. Errors also if its content is another one.
+  Status load(const GatewayBackbone& backbone, const std::string& directory);
+  // The loaded ones.
+  std::vector<AgentBackbone> backbones() const;
+
+  Result<bool> has_adapter(const std::string& backbone, const std::string& digest) override;
+  Status add_adapter(const std::string& backbone, const std::string& digest,
+                     std::string_view bytes) override;
+  Result<Started> start(const std::string& backbone, const std::string& digest,
+                        const std::string& tenant, std::function<void()> wake) override;
+  void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) override;
+  std::int64_t free_bytes() const override;
+
+ private:
+  struct Loaded {
+    IsolatedModel model;
+    TenantLoops::MakeLoop make;
+    std::string digest;
+  };
+
+  Result<Loaded*> find(const std::string& backbone) const;
+  void drop_adapters(Loaded& loaded) const;
+
+  const ServeSettings& settings_;
+  http::EventLoop& loop_;
+  TurnService& turns_;
+  const Clock& clock_;
+  std::map<std::string, std::unique_ptr<Loaded>> backbones_;
+  JobThread jobs_;  // last: it ends before what it uses
+};
+
+}  // namespace sluice

@@ -1,0 +1,125 @@
+#include "agents/agent_frames.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/byte_stream.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kHeadBytes = sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t);
+constexpr std::size_t kMaxCommandBytes = kMaxFrameBytes + 4096;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+Result<AgentCommand> decode_command(std::span<const std::byte> body) {
+  ByteReader in(body);
+  AgentCommand command;
+  const std::uint32_t kind = in.u32();
+  command.instance = in.u64();
+  command.time = TimePoint{Duration(static_cast<std::int64_t>(in.u64()))};
+  if (kind > static_cast<std::uint32_t>(AgentCommandKind::kEnd)) {
+    return invalid_argument(fmt::format("a command has the unknown kind {}", kind));
+  }
+  command.kind = static_cast<AgentCommandKind>(kind);
+  if (command.kind == AgentCommandKind::kFrame) {
+    const auto length = frame_length(in.bytes(kFrameLengthBytes));
+    if (!length) return std::move(length).error();
+    if (*length != in.left()) return invalid_argument("a command's frame has a wrong length");
+    ASSIGN_OR_RETURN(command.frame, decode_to_function(in.bytes(*length)));
+  } else if (command.kind == AgentCommandKind::kStart) {
+    command.backbone = in.text();
+    command.adapter = in.text();
+    command.tenant = in.text();
+  }
+  if (!in.ok() || in.left() != 0) return invalid_argument("a command is cut off or too long");
+  return command;
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> encode_command(const AgentCommand& command) {
+  std::vector<std::byte> content;
+  if (command.kind == AgentCommandKind::kFrame) {
+    ASSIGN_OR_RETURN(content, encode_frame(*command.frame));
+  } else if (command.kind == AgentCommandKind::kStart) {
+    ByteWriter start;
+    start.text(command.backbone);
+    start.text(command.adapter);
+    start.text(command.tenant);
+    content = start.take();
+  }
+  ByteWriter out;
+  out.u32(static_cast<std::uint32_t>(kHeadBytes + content.size()));
+  out.u32(static_cast<std::uint32_t>(command.kind));
+  out.u64(command.instance);
+  out.u64(static_cast<std::uint64_t>(command.time.since_start.count()));
+  out.bytes(content);
+  return out.take();
+}
+
+Status AgentCommandReader::put(std::string_view bytes,
+                               const std::function<Status(AgentCommand)>& take) {
+  input_ += bytes;
+  std::size_t used = 0;
+  while (input_.size() - used >= sizeof(std::uint32_t)) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, input_.data() + used, sizeof(length));
+    if (length < kHeadBytes || length > kMaxCommandBytes) {
+      return invalid_argument(fmt::format("a command announces {} bytes", length));
+    }
+    if (input_.size() - used - sizeof(length) < length) break;
+    const std::string_view body(input_.data() + used + sizeof(length), length);
+    used += sizeof(length) + length;
+    ASSIGN_OR_RETURN(AgentCommand command, decode_command(bytes_of(body)));
+    RETURN_IF_ERROR(take(std::move(command)));
+  }
+  input_.erase(0, used);
+  return {};
+}
+
+Result<std::vector<std::byte>> encode_output(const AgentOutput& output) {
+  ASSIGN_OR_RETURN(const std::vector<std::byte> frame, encode_frame(output.frame));
+  ByteWriter out;
+  out.u64(output.instance);
+  out.u64(static_cast<std::uint64_t>(output.turn_time.count()));
+  out.bytes(frame);
+  return out.take();
+}
+
+Result<std::vector<AgentOutput>> decode_outputs(std::string_view body) {
+  std::vector<AgentOutput> outputs;
+  ByteReader in(bytes_of(body));
+  while (in.left() > 0) {
+    AgentOutput& output = outputs.emplace_back();
+    output.instance = in.u64();
+    output.turn_time = Duration(static_cast<std::int64_t>(in.u64()));
+    ASSIGN_OR_RETURN(const std::size_t length, frame_length(in.bytes(kFrameLengthBytes)));
+    const auto frame = in.bytes(length);
+    if (!in.ok()) return invalid_argument("an output is cut off");
+    if (output.turn_time < Duration(0)) return invalid_argument("a turn time is negative");
+    ASSIGN_OR_RETURN(output.frame, decode_from_function(frame));
+  }
+  return outputs;
+}
+
+void shift_times(Duration offset, Request& request) {
+  request.arrival = request.arrival + offset;
+  if (request.deadline) request.deadline = *request.deadline + offset;
+}
+
+// A choice that never ran has no time of a first step.
+void shift_times(Duration offset, OutputBatch& batch) {
+  for (OutputEvent& event : batch.events) {
+    event.time = event.time + offset;
+    if (event.first_scheduled > TimePoint{}) event.first_scheduled = event.first_scheduled + offset;
+  }
+  for (StepRecord& step : batch.steps) step.end = step.end + offset;
+}
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+// AgentFunctions: the functions that run on an agent, by the gateway's commands. Each is a
+// TenantLoop of the host; what they say goes out as outputs.
+//
+// Times in requests are the gateway's. The difference of the clocks is the smallest that a command
+// has shown, so it is off by the shortest way of a command.
+//
+// Owner: the command. Threads: the event loop's only. REQUIRES: host and clock outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/agent_frames.h"
+#include "agents/agent_message.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "function/function_grammars.h"
+#include "function/tenant_loop.h"
+
+namespace sluice {
+
+// The machine of an agent; tests have one without processes. Threads: the event loop's. No call
+// blocks.
+class AgentHost {
+ public:
+  struct Started {
+    std::unique_ptr<TenantLoop> loop;
+    std::int32_t adapter = -1;  // as its requests must name it
+    std::int32_t vocab_size = 0;
+  };
+
+  virtual ~AgentHost() = default;
+  // kNotFound: there is no such backbone here.
+  virtual Result<bool> has_adapter(const std::string& backbone, const std::string& digest) = 0;
+  // `bytes`: of a sealed adapter.
+  virtual Status add_adapter(const std::string& backbone, const std::string& digest,
+                             std::string_view bytes) = 0;
+  // REQUIRES: has_adapter(), or `digest` is empty. `wake`: any thread.
+  virtual Result<Started> start(const std::string& backbone, const std::string& digest,
+                                const std::string& tenant, std::function<void()> wake) = 0;
+  // Ends its process, then runs `done` on the loop.
+  virtual void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) = 0;
+  // Memory that the machine has left.
+  virtual std::int64_t free_bytes() const = 0;
+};
+
+class AgentFunctions {
+ public:
+  struct Calls {
+    std::function<void(AgentOutput)> output;
+    // Asks for the bytes of an adapter; adapter_came() follows.
+    std::function<void(const std::string& digest)> fetch_adapter;
+    std::function<void()> wake;  // any thread; collect() is to follow on the loop
+  };
+
+  AgentFunctions(AgentHost& host, const Clock& clock, std::int32_t max_functions);
+  // REQUIRES: before the first command.
+  void set_calls(Calls calls) { calls_ = std::move(calls); }
+
+  // An error: the gateway has broken the rules; end the session.
+  Status handle(AgentCommand command);
+  void adapter_came(const std::string& digest, const Result<std::string>& bytes);
+  // Passes on what the functions have said.
+  void collect();
+  // Ends all; `done` runs once no process is left. The next session's clock is another one.
+  void end_all(std::function<void()> done);
+
+  std::vector<AgentInstance> uses() const;
+  bool empty() const { return instances_.empty() && ending_ == 0; }
+
+ private:
+  struct Instance {
+    AgentCommand start;
+    std::unique_ptr<TenantLoop> loop;  // null: its adapter comes, or it never started
+    std::int32_t adapter = -1;
+    std::int32_t vocab_size = 0;
+    FunctionGrammars grammars;
+    EngineState said = EngineState::kLoading;
+  };
+
+  Status start(AgentCommand command);
+  void begin(std::uint64_t id, Instance& instance);
+  void fail(std::uint64_t id, const Error& error);
+  Status pass(Instance& instance, std::uint64_t id, ToFunction frame);
+  Status submit(Instance& instance, std::uint64_t id, RequestFrame frame);
+  void end(std::uint64_t id);
+  void ended();
+
+  AgentHost& host_;
+  const Clock& clock_;
+  const std::int32_t max_functions_;
+  Calls calls_;
+  std::map<std::uint64_t, Instance> instances_;
+  std::int32_t ending_ = 0;  // processes that still end
+  std::function<void()> all_ended_;
+  std::optional<Duration> offset_;  // of this clock to the gateway's
+};
+
+}  // namespace sluice

@@ -1,0 +1,131 @@
+// AgentHub: the gateway's end of its agents. It answers their REST calls, keeps a stream of
+// commands to each, and makes the loops of functions that run on them. docs/serverless.md lists
+// the paths.
+//
+// Its knowledge is soft: after a restart agents find that their epoch is unknown, end their
+// functions and join again. An agent is lost when its stream closes, when it says something that
+// cannot be true, or when it was silent for too long: its calls end at once. It is fenced when a
+// new join of its name, its own leave or the end of its lease says that it runs nothing more; only
+// then may its functions start elsewhere.
+//
+// Owner: the command. Threads: the event loop's. tick() is to be called several times in an expiry.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adapter/adapter_store.h"
+#include "agents/agent_book.h"
+#include "agents/agent_frames.h"
+#include "agents/remote_loop.h"
+#include "base/clock.h"
+#include "function/tenant_loop.h"
+#include "http/http_server.h"
+#include "membership/bearer_token.h"
+
+namespace sluice {
+
+// A backbone as loops of it need it.
+struct HubBackbone {
+  GatewayBackbone backbone;
+  OutstandingRequests::Model model;
+};
+
+// The state of one agent, as the gateway knows it.
+struct AgentView {
+  std::string name;
+  std::int32_t number = 0;  // from 1; the same after each join
+  bool open = false;        // it takes functions
+  std::int32_t places = 0;  // functions at a time
+  std::int64_t cores = 0;
+  std::int64_t memory_bytes = 0;
+  std::int64_t free_bytes = 0;
+  std::vector<bool> backbones;  // by number: whether it has them
+};
+
+class AgentHub final : public http::Handler, private AgentChannel {
+ public:
+  struct Options {
+    Duration expiry = std::chrono::seconds(5);
+    std::uint64_t first_epoch = 1;     // differs from those of earlier runs
+    std::int32_t turn_cores = 1;       // of the gateway's own functions
+    std::int32_t max_requests = 1024;  // of one function
+  };
+
+  // `changed`: an agent came, went or changed. REQUIRES: the clock outlives it, and it outlives
+  // its loops.
+  AgentHub(const Options& options, BearerToken token, const Clock& clock,
+           std::function<void()> changed);
+  ~AgentHub() override;
+  AgentHub(const AgentHub&) = delete;
+  AgentHub& operator=(const AgentHub&) = delete;
+
+  // Agents may join from now on.
+  void set_backbones(std::vector<HubBackbone> backbones);
+  void tick();
+  // Closes all streams; agents end their functions.
+  void stop();
+
+  // All that were ever there, by number from 1.
+  const std::vector<AgentView>& agents() const { return views_; }
+  // `adapter`: null for the base model. REQUIRES: the agent is open and has the backbone.
+  std::unique_ptr<TenantLoop> start(std::int32_t agent, std::int32_t backbone,
+                                    SharedContent adapter, const std::string& tenant,
+                                    std::function<void()> wake);
+
+  std::optional<http::Response> admit(const http::Request& head) override;
+  void handle(std::shared_ptr<http::Exchange> exchange) override;  // shared as every exchange is
+  http::Response refusal(const http::Request& head, int status, std::string message) override;
+
+ private:
+  struct Agent {
+    std::uint64_t epoch = 0;
+    std::int32_t turn_cores = 1;
+    // Shared as every exchange is. Null: lost, or its stream was not opened yet.
+    std::shared_ptr<http::Exchange> stream;
+    bool draining = false;
+    bool fenced = true;  // nothing of an earlier epoch runs
+    TimePoint pinged;
+    std::map<std::uint64_t, RemoteLoop*> loops;  // by instance
+  };
+
+  bool send(const AgentCommand& command, std::int32_t agent) override;
+  void forget(const RemoteLoop& loop) override;
+
+  AgentAnswer join(const http::Request& request);
+  AgentAnswer report(const http::Request& request);
+  AgentAnswer outputs(const http::Request& request);
+  AgentAnswer leave(const http::Request& request);
+  // Shared as every exchange is.
+  void listen(const std::shared_ptr<http::Exchange>& exchange);
+  http::Response adapter(std::string_view digest);
+  AgentAnswer check_stream(const std::string& name);
+  AgentAnswer check_instances(const AgentReport& report) const;
+
+  Agent* find(const std::string& name);
+  Agent& at(std::int32_t number) { return agents_[static_cast<std::size_t>(number - 1)]; }
+  AgentView& view(std::int32_t number) { return views_[static_cast<std::size_t>(number - 1)]; }
+  std::int32_t number_of(const std::string& name);
+  void lose(std::int32_t number, const std::string& cause);
+  void fence(std::int32_t number);
+  void update(std::int32_t number);
+
+  const Options options_;
+  const BearerToken token_;
+  const Clock& clock_;
+  const std::function<void()> changed_;
+  AgentBook book_;
+  std::vector<HubBackbone> backbones_;
+  std::vector<Agent> agents_;
+  std::vector<AgentView> views_;
+  std::uint64_t next_instance_ = 1;
+  std::map<std::string, SharedContent, std::less<>> adapters_;  // of loops, by digest
+};
+
+}  // namespace sluice

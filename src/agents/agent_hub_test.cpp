@@ -1,0 +1,324 @@
+#include "agents/agent_hub.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr const char* kToken = "0123456789abcdef0123";
+
+// An exchange whose answer stays here.
+class HeldExchange final : public http::Exchange {
+ public:
+  explicit HeldExchange(http::Request request) : request_(std::move(request)) {}
+  const http::Request& request() const override { return request_; }
+  std::string take_body() override { return std::move(request_.body); }
+  void drop_body() override {}
+  void add_header(http::Header) override {}
+  void respond(http::Response response) override { answer = std::move(response); }
+  void begin_stream(http::Response head) override { answer = std::move(head); }
+  void write(std::string_view bytes) override { written += bytes; }
+  void end_stream() override {}
+  std::size_t unsent_bytes() const override { return 0; }
+  std::int64_t bytes_sent() const override { return 0; }
+  void on_close(std::function<void(http::CloseReason)> task) override { close = std::move(task); }
+  bool closed() const override { return false; }
+  void abort() override { aborted = true; }
+
+  // The commands since the last call.
+  std::vector<AgentCommand> commands() {
+    std::vector<AgentCommand> read;
+    EXPECT_TRUE(reader_.put(std::exchange(written, {}), [&](AgentCommand command) -> Status {
+      read.push_back(std::move(command));
+      return {};
+    }));
+    return read;
+  }
+
+  std::optional<http::Response> answer;
+  std::string written;
+  std::function<void(http::CloseReason)> close;
+  bool aborted = false;
+
+ private:
+  http::Request request_;
+  AgentCommandReader reader_;
+};
+
+BearerToken token() {
+  const std::string path =
+      testing::TempDir() + "/agent_token_" + std::to_string(static_cast<int>(getpid()));
+  std::ofstream(path) << kToken;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return *BearerToken::load(path);
+}
+
+class AgentHubTest : public testing::Test {
+ protected:
+  AgentHubTest()
+      : hub_({.expiry = seconds(5), .first_epoch = 50, .turn_cores = 2, .max_requests = 10},
+             token(), clock_, [this] { ++changes_; }) {
+    clock_.advance(seconds(100));
+    HubBackbone backbone;
+    backbone.backbone = {"demo", "/models/demo", "d1", 16};
+    backbone.model = {100, 8, {0}};
+    hub_.set_backbones({backbone});
+  }
+
+  std::shared_ptr<HeldExchange> call(const std::string& path, std::string body,
+                                     const std::string& query = {}) {
+    http::Request request;
+    request.method = path == "backbones" || path.starts_with("adapters/") ? "GET" : "POST";
+    request.path = "/v1/agents/" + path;
+    request.query = query;
+    request.headers = {{"Authorization", std::string("Bearer ") + kToken}};
+    request.body = std::move(body);
+    auto exchange = std::make_shared<HeldExchange>(request);
+    const auto refused = hub_.admit(request);
+    if (refused) {
+      exchange->answer = *refused;
+    } else {
+      hub_.handle(exchange);
+    }
+    return exchange;
+  }
+  // The fault of an answer.
+  static std::string code(const HeldExchange& exchange) {
+    const auto answer = parse_agent_answer(exchange.answer->body);
+    EXPECT_TRUE(answer) << exchange.answer->body;
+    return answer ? std::string(agent_fault_name(answer->fault)) : std::string();
+  }
+  std::uint64_t join(const std::string& key = "k1", const std::string& agent = "a") {
+    AgentJoin join;
+    join.agent = agent;
+    join.key = key;
+    join.cores = 4;
+    join.turn_cores = 1;
+    join.memory_bytes = 1000;
+    join.max_functions = 3;
+    join.backbones = {{"demo", "d1"}};
+    const auto exchange = call("join", agent_json(join));
+    EXPECT_EQ(code(*exchange), "none");
+    return parse_agent_answer(exchange->answer->body)->epoch;
+  }
+  std::shared_ptr<HeldExchange> listen(std::uint64_t epoch) {
+    return call("listen", agent_json(AgentCall{"a", epoch}));
+  }
+  std::string report(std::uint64_t epoch, std::uint64_t sequence,
+                     std::vector<AgentInstance> instances = {}) {
+    AgentReport report;
+    report.agent = "a";
+    report.epoch = epoch;
+    report.sequence = sequence;
+    report.free_bytes = 7;
+    report.instances = std::move(instances);
+    return code(*call("report", agent_json(report)));
+  }
+  std::string output(std::uint64_t epoch, std::uint64_t sequence, const AgentOutput& output) {
+    const auto bytes = *encode_output(output);
+    return code(
+        *call("outputs", {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+              "agent=a&epoch=" + std::to_string(epoch) + "&sequence=" + std::to_string(sequence)));
+  }
+  static AgentOutput ready(std::uint64_t instance) {
+    StateFrame state;
+    state.state = EngineState::kReady;
+    return {instance, Duration(0), state};
+  }
+  std::unique_ptr<TenantLoop> start() {
+    return hub_.start(1, 0, nullptr, "t", [this] { ++wakes_; });
+  }
+  static Request request(RequestId id) {
+    Request request;
+    request.id = id;
+    request.prompt = {1, 2, 3};
+    request.sampling.n = 1;
+    request.sampling.max_tokens = 4;
+    return request;
+  }
+  static OutputBatch token_of(RequestId id, TokenId token) {
+    OutputBatch batch;
+    OutputEvent event;
+    event.request = id;
+    event.num_tokens = 1;
+    batch.tokens = {token};
+    batch.events = {event};
+    return batch;
+  }
+
+  ManualClock clock_;
+  int changes_ = 0;
+  int wakes_ = 0;
+  AgentHub hub_;
+};
+
+TEST_F(AgentHubTest, AFunctionRunsOnAnAgent) {
+  const std::uint64_t epoch = join();
+  EXPECT_FALSE(hub_.agents()[0].open);
+  const auto stream = listen(epoch);
+  ASSERT_EQ(stream->answer->status, 200);
+  ASSERT_TRUE(hub_.agents()[0].open);
+  EXPECT_EQ(hub_.agents()[0].places, 3);
+  stream->commands();
+  auto loop = start();
+  std::vector<AgentCommand> commands = stream->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(commands[0].kind, AgentCommandKind::kStart);
+  EXPECT_EQ(commands[0].backbone, "demo");
+  EXPECT_EQ(commands[0].tenant, "t");
+  const std::uint64_t instance = commands[0].instance;
+  EXPECT_EQ(loop->state(), EngineState::kLoading);
+  EXPECT_FALSE(loop->submit(request(1)));
+  EXPECT_EQ(output(epoch, 1, ready(instance)), "none");
+  EXPECT_EQ(loop->state(), EngineState::kReady);
+  ASSERT_TRUE(loop->submit(request(1)));
+  commands = stream->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(std::get<RequestFrame>(*commands[0].frame).request.prompt, (std::vector{1, 2, 3}));
+  EXPECT_EQ(output(epoch, 2, {instance, seconds(6), token_of(1, 7)}), "none");
+  OutputBatch batch;
+  loop->take(batch);
+  ASSERT_EQ(batch.events.size(), 1U);
+  EXPECT_EQ(batch.tokens, (std::vector<TokenId>{7}));
+  // Turns of one core there are half of the gateway's, of two.
+  EXPECT_EQ(report(epoch, 3, {{instance, 123}}), "none");
+  EXPECT_EQ(loop->use().turn_time, seconds(3));
+  EXPECT_EQ(loop->use().own_bytes, 123);
+  EXPECT_EQ(hub_.agents()[0].free_bytes, 7);
+  loop.reset();
+  commands = stream->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(commands[0].kind, AgentCommandKind::kEnd);
+  // An output of the time before it knew changes nothing.
+  EXPECT_EQ(output(epoch, 4, {instance, seconds(7), token_of(1, 7)}), "none");
+}
+
+TEST_F(AgentHubTest, AStreamThatEndsTakesTheCallsAlongAndAJoinFencesTheFunction) {
+  const std::uint64_t epoch = join();
+  const auto stream = listen(epoch);
+  auto loop = start();
+  ASSERT_EQ(output(epoch, 1, ready(1)), "none");
+  ASSERT_TRUE(loop->submit(request(1)));
+  stream->close(http::CloseReason::kPeerGone);
+  EXPECT_TRUE(loop->is_lost());
+  EXPECT_EQ(loop->state(), EngineState::kLoading);  // it may still run there
+  EXPECT_FALSE(hub_.agents()[0].open);
+  OutputBatch batch;
+  loop->take(batch);
+  ASSERT_EQ(batch.events.size(), 1U);
+  EXPECT_EQ(batch.events[0].finish_reason, FinishReason::kError);
+  EXPECT_FALSE(loop->submit(request(2)));
+  // It must not renew its lease now.
+  EXPECT_EQ(output(epoch, 2, ready(1)), "unknown_agent");
+  EXPECT_EQ(report(epoch, 2), "unknown_agent");
+  EXPECT_EQ(listen(epoch)->answer->status, 409);
+  const std::uint64_t next = join("k2");
+  EXPECT_GT(next, epoch);
+  EXPECT_EQ(loop->state(), EngineState::kFailed);
+  EXPECT_EQ(report(epoch, 2), "stale_epoch");
+  EXPECT_EQ(listen(next)->answer->status, 200);
+  EXPECT_TRUE(hub_.agents()[0].open);
+  EXPECT_EQ(loop->state(), EngineState::kFailed);
+}
+
+TEST_F(AgentHubTest, TheEndOfALeaseFences) {
+  const std::uint64_t epoch = join();
+  const auto stream = listen(epoch);
+  auto loop = start();
+  clock_.advance(seconds(4));
+  EXPECT_EQ(report(epoch, 1), "none");
+  clock_.advance(seconds(4));
+  hub_.tick();
+  EXPECT_FALSE(loop->is_lost());
+  EXPECT_EQ(stream->commands().back().kind, AgentCommandKind::kPing);
+  // Repeated, old and wrong messages do not renew it.
+  EXPECT_EQ(report(epoch, 1), "repeated");
+  EXPECT_EQ(report(epoch - 1, 2), "stale_epoch");
+  EXPECT_EQ(report(epoch, 3), "bad_request");
+  clock_.advance(seconds(1));
+  hub_.tick();
+  EXPECT_TRUE(loop->is_lost());
+  EXPECT_EQ(loop->state(), EngineState::kFailed);
+  EXPECT_TRUE(stream->aborted);
+  EXPECT_EQ(report(epoch, 2), "unknown_agent");
+}
+
+TEST_F(AgentHubTest, AnAgentThatLiesIsLostAndOthersAreNot) {
+  const std::uint64_t epoch = join();
+  const auto stream = listen(epoch);
+  const std::uint64_t other = join("k1", "b");
+  call("listen", agent_json(AgentCall{"b", other}));
+  auto loop = start();
+  auto sibling = hub_.start(2, 0, nullptr, "t", [] {});
+  ASSERT_EQ(output(epoch, 1, ready(1)), "none");
+  ASSERT_TRUE(loop->submit(request(1)));
+  EXPECT_EQ(output(epoch, 2, {1, Duration(0), token_of(99, 7)}), "bad_request");
+  EXPECT_TRUE(loop->is_lost());
+  EXPECT_TRUE(stream->aborted);
+  EXPECT_FALSE(sibling->is_lost());
+  // An agent's word counts for its own instances only.
+  EXPECT_EQ(sibling->state(), EngineState::kLoading);
+}
+
+TEST_F(AgentHubTest, AnAgentCannotSpeakForAnothersInstances) {
+  const std::uint64_t epoch = join();
+  listen(epoch);
+  const std::uint64_t other = join("k1", "b");
+  call("listen", agent_json(AgentCall{"b", other}));
+  auto theirs = hub_.start(2, 0, nullptr, "t", [] {});
+  EXPECT_EQ(output(epoch, 1, ready(1)), "none");
+  EXPECT_EQ(theirs->state(), EngineState::kLoading);
+  EXPECT_EQ(report(epoch, 2, {{1, 55}}), "none");
+  EXPECT_EQ(theirs->use().own_bytes, 0);
+}
+
+TEST_F(AgentHubTest, UnknownIdsAndPathsAreRefused) {
+  const std::uint64_t epoch = join();
+  listen(epoch);
+  EXPECT_EQ(report(epoch, 1, {{1, 5}}), "unknown_name");
+  EXPECT_EQ(output(epoch, 1, ready(1)), "unknown_name");
+  EXPECT_EQ(code(*call("adapters/abc", {})), "unknown_name");
+  EXPECT_EQ(code(*call("nothing", {})), "unknown_path");
+  EXPECT_EQ(code(*call("leave", agent_json(AgentCall{"b", epoch}))), "unknown_agent");
+  EXPECT_EQ(code(*call("outputs", {}, "agent=a")), "bad_request");
+  EXPECT_EQ(code(*call("outputs", "x", "agent=a&epoch=" + std::to_string(epoch) + "&sequence=1")),
+            "bad_request");
+  // None of them was handled: the first number is still the next one.
+  EXPECT_EQ(report(epoch, 1), "none");
+  http::Request head;
+  head.method = "GET";
+  head.path = "/v1/agents/join";
+  EXPECT_EQ(hub_.admit(head)->status, 405);
+  head.method = "POST";
+  EXPECT_EQ(hub_.admit(head)->status, 401);
+  head.headers = {{"Authorization", "Bearer wrong"}};
+  EXPECT_EQ(hub_.admit(head)->status, 401);
+}
+
+TEST_F(AgentHubTest, LeavingFencesAtOnce) {
+  const std::uint64_t epoch = join();
+  listen(epoch);
+  auto loop = start();
+  EXPECT_EQ(code(*call("leave", agent_json(AgentCall{"a", epoch}))), "none");
+  EXPECT_EQ(loop->state(), EngineState::kFailed);
+  EXPECT_EQ(report(epoch, 1), "unknown_agent");
+  EXPECT_FALSE(hub_.agents()[0].open);
+  EXPECT_EQ(hub_.agents()[0].cores, 0);
+}
+
+}  // namespace
+}  // namespace sluice
