@@ -13,7 +13,8 @@
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
 #   gateway-kill   kill -9 of a gateway and its functions at any moment, under load; reads the bill
-#   gateway-soak   the same without kills of the gateway: its memory does not grow
+#   agent-kill     the same with two agents, which are killed and stopped, too
+#   gateway-soak   gateway-kill without kills of the gateway: its memory does not grow
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -21,7 +22,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,19s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,20s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -258,6 +259,7 @@ case $name in
   kill) run_kill tools/kill_campaign.py ;;
   kv-kill) run_kill tools/kv_kill_campaign.py ;;
   gateway-kill) run_kill tools/gateway_kill.py ;;
+  agent-kill) run_kill tools/gateway_kill.py --agents 2 ;;
   gateway-soak) run_kill tools/gateway_kill.py --soak ;;
   soak) run_soak ;;
   clients) run_clients ;;

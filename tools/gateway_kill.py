@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills processes of `sluice gateway` at random moments under load, and reads its bill.
 
-    tools/gateway_kill.py SLUICE MODEL SECONDS SEED [--rounds N] [--soak]
+    tools/gateway_kill.py SLUICE MODEL SECONDS SEED [--rounds N] [--soak] [--agents N]
 
 A round kills one process with SIGKILL: mostly a function or a warm worker, every tenth time the
 gateway, which takes all of them along; then another gateway follows, with the same file of usage.
@@ -11,8 +11,10 @@ the end and the text of each call, and what is left behind. After most rounds th
 seconds than there were. A gateway that follows a killed one may lack the last seconds of that one,
 and nothing that was ever read.
 
---soak: the gateway is never killed, and its resident memory may not grow. Exit status 1 if
-something was found.
+--soak: the gateway is never killed, and its resident memory may not grow.
+--agents: functions run on N agents as well. Rounds kill these, too, with all their functions, or
+stop them for a while; another process of the same name follows. They outlive their gateway, and end
+their functions then. Exit status 1 if something was found.
 """
 
 import bisect
@@ -38,6 +40,8 @@ OWNERS = {"poet": "alice", "pirate": "bob"}  # the base model is everybody's
 # The gateway writes its usage once a second. A busy machine may delay a write.
 LOST_SECONDS = 10
 SOAK_GROWTH = 64 << 20
+AGENT_EXPIRY = 3  # seconds
+AGENT_TOKEN = "agents-kill-0123456789"
 
 
 def sha256(text):
@@ -87,9 +91,14 @@ class Calls:
 class Gateway(Server):
     """One gateway and the calls that it gets."""
 
-    def __init__(self, arguments, folder):  # pylint: disable=super-init-not-called
+    def __init__(self, arguments, folder, agents=None):  # pylint: disable=super-init-not-called
         self.port = free_port()
         self.calls = Calls()
+        options = ["--max-functions", "4", "--warm-workers", "1"]
+        if agents:
+            options = ["--max-functions", "2", "--agents", agents.address, "--agents-token-file",
+                       agents.token, "--agents-expiry", str(AGENT_EXPIRY)]
+        self.machines = 1 + (arguments.agents or 0)
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(folder, "said"), "w+", encoding="utf-8")
         self.started = time.monotonic()
@@ -97,7 +106,7 @@ class Gateway(Server):
             [arguments.sluice, "gateway", "--config", functions_file(arguments.model, folder),
              "--usage", os.path.join(folder, "usage.db"), "--port", str(self.port),
              "--access-log", "off", "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
-             "--max-functions", "4", "--warm-workers", "1"], stderr=self.said)
+             *options], stderr=self.said)
         end = time.monotonic() + PATIENCE
         while "\nready: " not in self.log():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -138,6 +147,72 @@ class Gateway(Server):
             return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+class Agent(Server):
+    """One agent; it may join later than it is made."""
+
+    def __init__(self, agents, name):  # pylint: disable=super-init-not-called
+        self.name = name
+        self.said = open(  # pylint: disable=consider-using-with
+            os.path.join(agents.folder, name), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [agents.sluice, "agent", "--join", "http://" + agents.address, "--token-file",
+             agents.token, "--name", name, "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
+             "--max-functions", "2"], stderr=self.said)
+
+    def await_log(self, text):
+        end = time.monotonic() + PATIENCE
+        while text not in self.log():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise Failure(f"{self.name} has not said '{text}':\n" + self.log())
+            time.sleep(0.02)
+
+
+class Agents:
+    """The agents of gateways that follow each other at one address."""
+
+    def __init__(self, arguments, folder):
+        self.sluice, self.folder = arguments.sluice, folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self.token = os.path.join(folder, "agents.token")
+        with open(os.open(self.token, os.O_CREAT | os.O_WRONLY, 0o600), "w",
+                  encoding="ascii") as stream:
+            stream.write(AGENT_TOKEN)
+        self.list = [Agent(self, f"agent-{i}") for i in range(arguments.agents)]
+        self.kills = self.stops = 0
+
+    def hit_one(self, rng):
+        """Kills one, which takes its functions along, or a function of one, or stops one."""
+        index = rng.randrange(len(self.list))
+        agent = self.list[index]
+        if agent.process.poll() is not None:
+            raise Failure(f"{agent.name} ended by itself:\n" + agent.log())
+        what = rng.random()
+        if what < 0.4:
+            agent.end(signal.SIGKILL)
+            self.list[index] = Agent(self, agent.name)
+            self.kills += 1
+        elif what < 0.6:
+            agent.process.send_signal(signal.SIGSTOP)
+            time.sleep(rng.uniform(0, 1.5 * AGENT_EXPIRY))
+            agent.process.send_signal(signal.SIGCONT)
+            self.stops += 1
+        else:
+            kill_one(agent, rng)
+
+    def await_idle(self):
+        """Without a gateway no function is left."""
+        end = time.monotonic() + PATIENCE
+        while left := [pid for agent in self.list for pid in agent.functions()]:
+            if time.monotonic() > end:
+                raise Failure(f"functions outlive their gateway: {left}")
+            time.sleep(0.02)
+
+    def end(self):
+        for agent in self.list:
+            agent.await_log("joined: ")
+            agent.end(signal.SIGTERM)
+
+
 class GatewayLoad(Load):
     """Calls of tenants for their own functions."""
 
@@ -169,7 +244,7 @@ class Bills:
             if not self.before[key] + least[key] <= count <= self.before[key] + most[key]:
                 raise Failure(f"{key} is billed {count} calls: {self.before[key]} before, then "
                               f"{least[key]} answered and {most[key]} sent")
-        cores = len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0)) * gateway.machines
         alive = self.alive + time.monotonic() - gateway.started
         if core_seconds > cores * alive:
             raise Failure(f"{core_seconds} core seconds are billed, in {alive} s on {cores} cores")
@@ -205,11 +280,14 @@ def pause(rng):
     time.sleep(rng.uniform(0.02, 0.6))
 
 
-def kill_functions(gateway, rng, load, bills, count):
+def kill_functions(gateway, rng, load, bills, count, agents):
     """Rounds of one gateway."""
     for _ in range(SERVER_EVERY - 1):
         pause(rng)
-        kill_one(gateway, rng)
+        if agents and rng.random() < 0.6:
+            agents.hit_one(rng)
+        else:
+            kill_one(gateway, rng)
         count(1)
         if load.failures:
             return
@@ -224,11 +302,12 @@ def run(arguments, folder, load, bills, count):
     rng = random.Random(arguments.seed)
     before = control_groups()
     end = time.monotonic() + arguments.seconds
-    gateway = Gateway(arguments, folder)
+    agents = Agents(arguments, folder) if arguments.agents else None
+    gateway = Gateway(arguments, folder, agents)
     memory = []
     while (count() < arguments.rounds if arguments.rounds else time.monotonic() < end):
         load.server = gateway
-        kill_functions(gateway, rng, load, bills, count)
+        kill_functions(gateway, rng, load, bills, count, agents)
         if load.failures:
             break
         if arguments.soak:
@@ -239,13 +318,18 @@ def run(arguments, folder, load, bills, count):
         killed_at = time.monotonic()
         gateway.end(signal.SIGKILL)
         count(1)
-        follower = Gateway(arguments, folder)
+        if agents:
+            agents.await_idle()
+        follower = Gateway(arguments, folder, agents)
         bills.follow(gateway, killed_at, follower)
         gateway = follower
     load.server = None
     status, answer = gateway.complete("alice", next(iter(bodies())))
     if status != 200:
         raise Failure(f"status {status} after the last round: {answer}")
+    if agents:
+        agents.end()
+        print(f"{agents.kills} agents killed, {agents.stops} stopped for a while")
     gateway.end(signal.SIGTERM)
     if left := left_groups(before, control_groups()):
         raise Failure(f"control groups are left: {left}")
@@ -271,6 +355,7 @@ def summary(rounds, load, bills):
 def main():
     parser = arguments_of(__doc__)
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--agents", type=int, default=0)
     arguments = parser.parse_args()
     bills, rounds = Bills(), Counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ class MadeUpGateway:
         self.calls.send("alice")
         self.calls.answered("alice")
         self.calls.send("alice")
+        self.machines = 1
         self.started = time.monotonic() - 100
         self.billed = billed
         self.core_seconds = core_seconds
