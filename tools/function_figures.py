@@ -8,13 +8,15 @@ all of it works; its figures mean nothing.
 
     tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
         [--tokens 128] [--steps 32] [--quick] [--idle-model models/demo] [--idle-functions 500]
-        [--only all|ROW,ROW...]
+        [--only all|ROW,ROW...] [--turns-test build/.../function_turns_test]
 
-Rows: steps, loads, unprepared, memory, adapters, unshared, idle, warm, rate, together, shares.
+Rows: steps, loads, unprepared, memory, adapters, unshared, idle, warm, rate, together, shares,
+spins.
 `together` has turns and --turns off in one run. `memory` tells the time that filling the page
 tables of the weights takes (by this program, on the same memory) apart from that of a cold one.
 `adapters` gives each function an adapter of its own (rank 8, q and v). `unprepared` registers
-adapters from their files beside a stream.
+adapters from their files beside a stream. `spins` runs a test program, since only it has functions
+that misbehave; its model is a small one of its own.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import json
 import mmap
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -360,6 +363,37 @@ def shares(a):
           f"{used['tenant1'] / sum(used.values()):.3f} of all (goal 0.45)")
 
 
+def spins(a):
+    """The gaps of a function that decodes, alone and beside one that spins."""
+    test = a.turns_test or next(iter(glob.glob(os.path.join(
+        os.path.dirname(os.path.realpath(a.binary)), "..", "tests", "integration",
+        "function_turns_test"))), None)
+    if not test:
+        raise SystemExit("function_turns_test is not beside the binary: build it, or say where it "
+                         "is with --turns-test")
+    for mode, case, what in (
+            ("keeps", "ATurnThatIsNeverReturned", "never returns its turn"),
+            ("ignores", "ComputingWithoutATurn", "computes without a turn")):
+        stops, alone, longest, worse = [], [], [], []
+        for _ in range(a.rounds):
+            done = subprocess.run(
+                [test, "--gtest_also_run_disabled_tests",
+                 f"--gtest_filter=GreedyFunctionTest.DISABLED_FiguresOf{case}"],
+                capture_output=True, text=True, check=False)
+            lines = [line.split()[2:] for line in done.stdout.splitlines()
+                     if line.startswith(f"figures {mode} ")]
+            if done.returncode != 0 or len(lines) != 1:
+                raise SystemExit(done.stdout + done.stderr)
+            stopped, p99, most, *seconds = map(float, lines[0])
+            stops.append(stopped)
+            alone.append(p99)
+            longest.append(most)
+            worse.append(sum(second > 2 * p99 for second in seconds))
+        print(f"a function that {what}: P99 gap of a sibling alone {spread(alone, 1)} ms; seconds "
+              f"of {len(seconds)} with more than twice that beside it {spread(worse, 0)} (goal 1); "
+              f"longest gap {spread(longest, 0)} ms; stopped {spread(stops, 0)} times")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -372,6 +406,7 @@ def main():
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--idle-model", default="models/demo")
     parser.add_argument("--idle-functions", type=int, default=500)
+    parser.add_argument("--turns-test")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="memory,warm,rate,together,shares")
     a = parser.parse_args()
@@ -382,7 +417,7 @@ def main():
                "unprepared": lambda a: adapter_figures.unprepared(a, Server),
                "memory": memory_and_cold_start, "adapters": adapters_each, "unshared": unshared,
                "idle": idle, "warm": warm_workers, "rate": rate, "together": together,
-               "shares": shares}
+               "shares": shares, "spins": spins}
     print_conditions()
     for name in figures if a.only == "all" else a.only.split(","):
         figures[name](a)

@@ -1,8 +1,10 @@
 // Turns of real function processes: shares of tenants, and functions that do not keep to them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,8 +38,8 @@ class FunctionTurnsTest : public test::FunctionFixture {
 
   // Keeps `outstanding` requests in the client's queue.
   struct Load {
-    FunctionClient* client;
-    std::int32_t outstanding;
+    FunctionClient* client = nullptr;
+    std::int32_t outstanding = 0;
     RequestId next = 1;
     void refill() {
       while (client->loop().unfinished_requests() < outstanding) {
@@ -93,44 +95,108 @@ TEST_F(FunctionTurnsTest, OnlyOneComputesAtATimeAndAllAnswersAreThoseOfAnEngineA
   EXPECT_LE(sum, std::chrono::steady_clock::now() - begin);
 }
 
-// Decodes in `sibling` beside a function of greedy_function.cpp. Returns the time that the greedy
-// one disturbed the sibling: the sum of all gaps beyond `usual`.
+// A sibling that decodes beside a function of greedy_function.cpp.
 class GreedyFunctionTest : public FunctionTurnsTest {
  protected:
-  Duration disturbance(const char* mode, Duration usual, Duration length) {
-    FunctionClient sibling(backbone_, *turns_, many_requests());
+  void start(const char* mode) {
+    sibling_ = std::make_unique<FunctionClient>(backbone_, *turns_, many_requests());
     ProcessEngineLoop::Options options = many_requests();
     options.command = {SLUICE_GREEDY_FUNCTION, mode};
     options.start.threads = 2;
-    FunctionClient greedy(backbone_, *turns_, options);
-    sibling.loop().set_tenant("sibling");
-    greedy.loop().set_tenant("greedy");
-    EXPECT_TRUE(sibling.wait_until_ready() && greedy.wait_until_ready());
-    EXPECT_FALSE(greedy.loop().failure());
-    EXPECT_TRUE(greedy.loop().submit(greedy_request(1, {1, 2}, 3)));
-    Load load{&sibling, 4};
-    Duration sum{0};
-    auto last = std::chrono::steady_clock::now();
-    const auto end = last + length;
-    while (last < end) {
-      load.refill();
+    greedy_ = std::make_unique<FunctionClient>(backbone_, *turns_, options);
+    sibling_->loop().set_tenant("sibling");
+    greedy_->loop().set_tenant("greedy");
+    EXPECT_TRUE(sibling_->wait_until_ready() && greedy_->wait_until_ready());
+    EXPECT_FALSE(greedy_->loop().failure());
+    load_ = {sibling_.get(), 4};
+  }
+  void let_loose() {
+    EXPECT_TRUE(greedy_->loop().submit(greedy_request(1, {1, 2}, 3)));
+    loose_ = std::chrono::steady_clock::now();
+  }
+  // The CPU time of the greedy function for each second since then.
+  double greedy_cores() const {
+    clockid_t clock{};
+    timespec time{};
+    const auto process = greedy_->loop().ready_process();
+    EXPECT_TRUE(process && clock_getcpuclockid(*process, &clock) == 0 &&
+                clock_gettime(clock, &time) == 0);
+    const double used = static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    return used / to_seconds(std::chrono::steady_clock::now() - loose_);
+  }
+
+  // A time without a token of the sibling.
+  struct Gap {
+    Duration end{0};  // since the begin of decode()
+    Duration length{0};
+  };
+  // Decodes for `length`; the last gap may go on.
+  std::vector<Gap> decode(Duration length, Duration look = 1ms) {
+    std::vector<Gap> gaps;
+    const auto begin = std::chrono::steady_clock::now();
+    auto last = begin;
+    auto now = begin;
+    while (now < begin + length) {
+      load_.refill();
       OutputBatch batch;
-      sibling.loop().take(batch);
-      std::this_thread::sleep_for(1ms);
+      sibling_->loop().take(batch);
+      std::this_thread::sleep_for(look);
+      now = std::chrono::steady_clock::now();
       if (batch.events.empty()) continue;
-      const auto now = std::chrono::steady_clock::now();
-      sum += std::max<Duration>(now - last - usual, Duration(0));
+      gaps.push_back({now - begin, now - last});
       last = now;
     }
+    gaps.push_back({now - begin, now - last});
+    return gaps;
+  }
+
+  // The time that the greedy one disturbs the sibling: the sum of all gaps beyond `usual`.
+  Duration disturbance(const char* mode, Duration usual, Duration length) {
+    start(mode);
+    let_loose();
+    Duration sum{0};
+    for (const Gap& gap : decode(length)) sum += std::max(gap.length - usual, Duration(0));
     // On a machine that is busy otherwise the greedy one's CPU time tells later.
-    while (turns_->totals().suspensions == 0 && std::chrono::steady_clock::now() < end + 30s) {
-      load.refill();
-      OutputBatch batch;
-      sibling.loop().take(batch);
-      std::this_thread::sleep_for(1ms);
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (turns_->totals().suspensions == 0 && std::chrono::steady_clock::now() < end) {
+      decode(100ms);
     }
     return sum;
   }
+
+  // For tools/function_figures.py: how often the greedy one was stopped; then, in milliseconds, P99
+  // of the sibling's gaps alone, its longest gap beside the greedy one, and P99 in each second
+  // beside it.
+  void print_figures(const char* mode) {
+    constexpr int kSeconds = 6;
+    start(mode);
+    decode(1s);
+    const double alone = ninety_ninth(decode(3s, 200us));
+    let_loose();
+    std::vector<std::vector<Gap>> seconds(kSeconds);
+    Duration longest{0};
+    for (const Gap& gap : decode(seconds.size() * 1s, 200us)) {
+      longest = std::max(longest, gap.length);
+      seconds[std::min<std::size_t>(static_cast<std::size_t>(gap.end / 1s), kSeconds - 1)]
+          .push_back(gap);
+    }
+    fmt::print("figures {} {} {:.3f} {:.3f}", mode, turns_->totals().suspensions, alone,
+               to_milliseconds(longest));
+    for (const auto& gaps : seconds) {
+      // Without a token the sibling has waited for all of it.
+      fmt::print(" {:.3f}", gaps.empty() ? 1000.0 : ninety_ninth(gaps));
+    }
+    fmt::print("\n");
+  }
+  static double ninety_ninth(std::vector<Gap> gaps) {
+    std::ranges::sort(gaps, {}, &Gap::length);
+    return to_milliseconds(gaps[gaps.size() * 99 / 100].length);
+  }
+
+  std::unique_ptr<FunctionClient> sibling_;
+  std::unique_ptr<FunctionClient> greedy_;
+  std::chrono::steady_clock::time_point loose_;
+  Load load_{};
 };
 
 TEST_F(GreedyFunctionTest, ATurnThatIsNeverReturnedDisturbsSiblingsForLessThanASecond) {
@@ -140,8 +206,16 @@ TEST_F(GreedyFunctionTest, ATurnThatIsNeverReturnedDisturbsSiblingsForLessThanAS
 
 TEST_F(GreedyFunctionTest, ComputingWithoutATurnDisturbsSiblingsForLessThanASecond) {
   EXPECT_LE(disturbance("ignores", 50ms, 3s), 900ms);
-  EXPECT_GE(turns_->totals().suspensions, 1);
+  if (turns_->totals().suspensions > 0) return;
+  // The limit is CPU time, which a busy machine may not have given it.
+  const double cores = greedy_cores();
+  if (cores < 0.4) GTEST_SKIP() << "the machine gave the greedy function " << cores << " cores";
+  ADD_FAILURE() << "it computed on " << cores << " cores without a turn";
 }
+
+TEST_F(GreedyFunctionTest, DISABLED_FiguresOfATurnThatIsNeverReturned) { print_figures("keeps"); }
+
+TEST_F(GreedyFunctionTest, DISABLED_FiguresOfComputingWithoutATurn) { print_figures("ignores"); }
 
 }  // namespace
 }  // namespace sluice
