@@ -72,22 +72,28 @@ class Server:
         with open(f"/proc/{self.process.pid}/io", encoding="ascii") as stream:
             return int(re.search(r"read_bytes: (\d+)", stream.read())[1])
 
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stream:
+            user, system = stream.read().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def decode(self, prompt, outputs):
-        """Times of the tokens, and the bytes read between the first one and the last."""
+        """Times of the tokens; from the first one to the last: bytes read, CPU seconds."""
         body = {"prompt": prompt, "max_tokens": outputs, "temperature": 0, "ignore_eos": True,
-                "stream": True, "model": "m", "return_tokens_as_token_ids": True}
+                "stream": True, "model": "m", "return_token_ids": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=36000)
         connection.request("POST", "/v1/completions", json.dumps(body),
                            {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
             sys.exit(response.read().decode())
-        times, begun = [], 0
+        times, begun, cpu = [], 0, 0
         for line in response:
             if line.startswith(b"data: {"):
                 times.append(time.monotonic())
-                begun = begun or self.read_bytes()
-        return times, self.read_bytes() - begun
+                if len(times) == 1:
+                    begun, cpu = self.read_bytes(), self.cpu_seconds()
+        return times, self.read_bytes() - begun, self.cpu_seconds() - cpu
 
     def stop(self):
         self.process.terminate()
@@ -139,23 +145,26 @@ def main():
         common = ["--max-model-len", str(a.tokens + a.outputs + 1), "--threads", "2",
                   "--max-num-batched-tokens", "1024", "--served-model-name", "m"]
         plenty = Server(a.binary, model, *common, "--kv-cache-memory", f"{2 * kv // 1024}KiB")
-        times, _ = plenty.decode(prompt, a.outputs)
+        times, _, cpu = plenty.decode(prompt, a.outputs)
         plenty.stop()
         in_memory = (times[-1] - times[0]) / (len(times) - 1)
+        cpu_in_memory = cpu / (len(times) - 1)
         os.environ.setdefault("XDG_STATE_HOME", model)
         small = Server(a.binary, model, *common, "--kv-cache-memory",
                        f"{int(kv / a.ratio) // 1024}KiB", "--kv-disk",
                        f"{a.folder}/kv:{3 * kv // MIB + 64}MiB,stream={2 * kv // MIB}MiB,free=1MiB")
         print(f"KV {kv / MIB:.0f} MiB, KV memory {kv / a.ratio / MIB:.0f} MiB; a token takes "
-              f"{1e3 * in_memory:.0f} ms with all KV in memory")
-        print("| a token | read in a second | the disk's best, median | share of the best |")
-        print("|---|---|---|---|")
+              f"{1e3 * in_memory:.0f} ms with all KV in memory, and {1e3 * cpu_in_memory:.0f} ms of "
+              "CPU time")
+        print("| a token | CPU time | read in a second | the disk's best, median | share of best |")
+        print("|---|---|---|---|---|")
         for _ in range(a.rounds):
-            times, read = small.decode(prompt, a.outputs)
+            times, read, cpu = small.decode(prompt, a.outputs)
             seconds = times[-1] - times[0]
             best, median = disk_rate(a.folder, kv)
-            print(f"| {1e3 * seconds / (len(times) - 1):.0f} ms | {read / seconds / MIB:.0f} MiB | "
-                  f"{best / MIB:.0f}, {median / MIB:.0f} MiB | {read / seconds / best:.2f} |",
+            tokens = len(times) - 1
+            print(f"| {1e3 * seconds / tokens:.0f} ms | {1e3 * cpu / tokens:.0f} ms | "
+                  f"{read / seconds / MIB:.0f} MiB | {best / MIB:.0f}, {median / MIB:.0f} MiB | {read / seconds / best:.2f} |",
                   flush=True)
         small.stop()
 
