@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Aqua's evaluation (arXiv 2407.21255: figures 1, 3, 4, 7 to 13 and table 1) by `sluice simulate` and
-`sluice profile`, beside the paper's own numbers, as Markdown for docs/elastic-memory.md.
+"""Aqua's evaluation (arXiv 2407.21255: figures 1, 3, 4, 7 to 13 and table 1) by `sluice simulate`
+and `sluice profile`, beside the paper's own numbers, as Markdown for docs/elastic-memory.md.
 
     tools/elastic_figures.py build/release/apps/sluice [--page docs/elastic-memory.md] [--seeds 10]
         [--real models/demo]
 
 --page writes the tables between the markers of the page. --real also runs figure 12 with a
 coordinator and two servers of that model on this machine; without it the page says "not measured".
-Everything simulated takes about a minute on one core. What is chosen here is the paper's where the
-paper says it; the simulator's constants are its own (docs/simulator.md), and none is set here.
+Everything simulated takes about a minute on one core. The choices here are the paper's where the
+paper states them; the simulator's constants are its own (docs/simulator.md), and none is set here.
 """
 
 import argparse
@@ -90,8 +90,9 @@ SYSTEMS = {  # arguments; {rate} is the stable one
                                               "{rate},5,60"),
     "first come, a machine more after 5 s": ("--scheduler", "stall-free", "--autoscale",
                                              "{rate},5,5"),
-    "`fair` over NVLink, a machine more after 60 s": ("--scheduler", "fair", "--kv-tier", "nvlink", *TIER,
-                                       "--autoscale", "{rate},5,60"),
+    "`fair` over NVLink, a machine more after 60 s": ("--scheduler", "fair", "--kv-tier",
+                                                      "nvlink", *TIER, "--autoscale",
+                                                      "{rate},5,60"),
 }
 FIRST, PCIE, NVLINK, FREE = (list(SYSTEMS)[i] for i in (0, 3, 4, 5))
 
@@ -143,25 +144,32 @@ def bursts(study):
     llama = burst_table(study, "**Figure 8: a burst on two H100**, Llama-3-70B, `sharegpt` (the "
                         "paper: first come has a peak TTFT of 20 s; Aqua improves TTFT 20 times)",
                         ("--gpu", "h100", "--model", "llama-3-70b", "--tp", 2), "sharegpt", 2)
-    arxiv = burst_table(study, "**Figure 13: long prompts**, Yi-34B on an A100, `arxiv` up to 8,192 "
-                        "tokens, three times the rate (the paper: Aqua's peak TTFT and TPOT are lower; "
+    arxiv = burst_table(study, "**Figure 13: long prompts**, Yi-34B on an A100, `arxiv` up to "
+                               "8,192 "
+                        "tokens, three times the rate (the paper: Aqua's peak TTFT and TPOT are "
+                        "lower; "
                         "our copy of it lacks the factors)",
                         ("--gpu", "a100-80g", "--model", "yi-34b"), "arxiv", 3)
     study.say(
-        "First come and `vtc` are equal, because each request of a burst is a client of its own, as in",
-        "the paper. PCIe and NVLink differ less than in the paper: a block is saved once and moves beside",
+        "First come and `vtc` are equal, because each request of a burst is a client of its own, "
+        "as in",
+        "the paper. PCIe and NVLink differ less than in the paper: a block is saved once and "
+        "moves beside",
         "the compute, and on a slow link turns get longer, so that paging takes at most a tenth. A",
-        "machine that is ready after 60 s comes when the burst is over: it shortens the queue, not the peak.",
-        "The goal of 10 is met where memory is what lacks. With Yi-34B on an A100 compute lacks as well: the",
+        "machine that is ready after 60 s comes when the burst is over: it shortens the queue, "
+        "not the peak.",
+        "The goal of 10 is met where memory is what lacks. With Yi-34B on an A100 compute lacks "
+        "as well: the",
         "longest prompts alone take 3 s there. Nothing here has the cost of Aqua's gather",
         "and scatter, and no other program uses the links.")
     return {"A100, Yi-34B": yi, "H100, Llama-3-70B": llama, "A100, `arxiv`": arxiv}
 
 
-# ---------------------------------------------------------------- profiles: figures 3, 4, 7, table 1
+# ------------------------------------------------------------- profiles: figures 3, 4, 7, table 1
 
 def profiles(study):
-    study.say("**Figures 3 and 7a: images and audio**: not measured; this engine has no such models. Batches",
+    study.say("**Figures 3 and 7a: images and audio**: not measured; this engine has no such "
+              "models. Batches",
               "of a language model show the same method:")
     grown = study.profile("llama-3-8b", "--gpu", "h100", "--fixed-batches", "--lengths",
                           "fixed:512,256", "--max-num-seqs", 1024)
@@ -181,15 +189,18 @@ def profiles(study):
                      number(one["kv_gb"] - one["kv_in_use_gb"]),
                      f"{failed:.2f}: {number(above['ttft_ms'] / 1e3)} s, "
                      f"{above['p99_itl_ms']:.0f} ms", paper))
-    study.table("**Figures 4 and 7b: the largest rate of Llama-3-8B** with a TTFT of 1 s and a P99 TBT of "
+    study.table("**Figures 4 and 7b: the largest rate of Llama-3-8B** with a TTFT of 1 s and a "
+                "P99 TBT of "
                 "100 ms, token budget 512, `sharegpt`",
                 ("GPU", "requests/s", "KV free at the peak, GB", "the next rate: TTFT, TBT",
                  "the paper's"), rows,
                 "sluice profile llama-3-8b --gpu h100 --slo-ttft-ms 1000 --ttft-percentile 50 "
                 "--slo-tbt-ms 100 --host-stack python")
     study.say(
-        "The paper's TTFT is taken as the median. With P99, long prompts alone exceed 1 s on an A100. The",
-        "free memory is counted at the peak and with blocks that are promised; the paper's is not defined.")
+        "The paper's TTFT is taken as the median. With P99, long prompts alone exceed 1 s on an "
+        "A100. The",
+        "free memory is counted at the peak and with blocks that are promised; the paper's is "
+        "not defined.")
 
 
 CLASSES = [  # table 1: name, arguments, the paper's type
@@ -216,18 +227,24 @@ def classification(study):
                      bursts_gb, paper))
     rows.append(("SD-3, SD-XL, Kandinsky, MusicGen, AudioGen", 1, "", "not measured", "",
                  "producer"))
-    study.table("**Table 1: what the profiler says on H100**, GB of each GPU (Llama 3 has the shape of 3.1)",
+    study.table("**Table 1: what the profiler says on H100**, GB of each GPU (Llama 3 has the "
+                "shape of 3.1)",
                 ("model", "GPUs", "requests/s", "ours", "swap in bursts of 2 and 3 times, GB",
                  "the paper's"), rows)
     arxiv = study.profile("yi-34b", "--gpu", "a100-80g", "--lengths", "arxiv", "--max-model-len",
                           8192, *study.objective(ttft_ms=5000))
     needs = ", ".join(f"{b['times']:g} times: {b['swap_gb']:.1f} GB" for b in arxiv["bursts"])
     study.say(
-        f"Yi-34B on an A100 with `arxiv` (section 9.4), at {arxiv['capacity_request_rate']:.3f} requests per",
-        f"second with a TTFT of 5 s: {needs}. The paper's bursts, whose factors our copy lacks, need 6, 15 and",
-        "40 GB. Its contexts are longer; with 16,384 tokens the model does not fit into the simulated A100.",
-        "A Yi-34B without the prefix has nothing to lend and nothing to page here. The prefix makes it a",
-        "consumer, as in the paper; the profiler does not know prefixes, so the operator adds them.")
+        f"Yi-34B on an A100 with `arxiv` (section 9.4), at {arxiv['capacity_request_rate']:.3f} "
+        f"requests per",
+        f"second with a TTFT of 5 s: {needs}. The paper's bursts, whose factors our copy lacks, "
+        f"need 6, 15 and",
+        "40 GB. Its contexts are longer; with 16,384 tokens the model does not fit into the "
+        "simulated A100.",
+        "A Yi-34B without the prefix has nothing to lend and nothing to page here. The prefix "
+        "makes it a",
+        "consumer, as in the paper; the profiler does not know prefixes, so the operator adds "
+        "them.")
 
 
 def prefix_bytes(study):
@@ -271,17 +288,23 @@ def prefixes(study, folder):
             rows.append((documents, f"{rate:g}", "a tenth" if others else "all", name,
                          *(number(one[f"p{p}_ttft_ms"] / 1e3, 2) for p in (50, 95)),
                          number(one["tier_loaded_blocks"] * one["kv_block_bytes"] / GB, 0)))
-    study.table("**Figure 9a: prefixes of 100k tokens**, Yi-34B on two H100 (the paper: TTFT spikes of 4 s "
+    study.table("**Figure 9a: prefixes of 100k tokens**, Yi-34B on two H100 (the paper: TTFT "
+                "spikes of 4 s "
                 "over PCIe on each hit; the context takes 10 s to compute)",
                 ("documents", "requests/s", "with a document", "tier", "median TTFT, s",
                  "P95 TTFT, s", "loaded by each GPU, GB"), rows,
-                "sluice simulate --gpu h100 --model yi-34b --tp 2 --max-model-len 102400 --trace FILE "
+                "sluice simulate --gpu h100 --model yi-34b --tp 2 --max-model-len 102400 --trace "
+                "FILE "
                 "--kv-tier nvlink")
     study.say(
-        "A document that memory can keep is never paged here. Memory keeps three documents of four, and a tier",
-        "spares the computation of the fourth. A hit over PCIe waits a third of a second, not 4 s: all layers' blocks",
-        "of a plan are one copy, and other requests are planned meanwhile. So NVLink gains less than in the",
-        "paper. The lengths of the other requests are drawn from a log-normal distribution, as those of chats.")
+        "A document that memory can keep is never paged here. Memory keeps three documents of "
+        "four, and a tier",
+        "spares the computation of the fourth. A hit over PCIe waits a third of a second, not 4 "
+        "s: all layers' blocks",
+        "of a plan are one copy, and other requests are planned meanwhile. So NVLink gains less "
+        "than in the",
+        "paper. The lengths of the other requests are drawn from a log-normal distribution, as "
+        "those of chats.")
 
 
 # ---------------------------------------------------------------- figure 9b: a long prompt
@@ -301,15 +324,20 @@ def long_prompts(study):
                 cells.append(number(one["output_throughput"]))
             gain = rates[way, count, "nvlink"] / rates[way, count, "pcie"]
             rows.append((way, count, *cells, f"{gain:.1f}"))
-    study.table("**Figure 9b: prompts of 8,192 tokens**, OPT-30B on an H100, tokens/s (the paper: 4 times PCIe)",
+    study.table("**Figure 9b: prompts of 8,192 tokens**, OPT-30B on an H100, tokens/s (the "
+                "paper: 4 times PCIe)",
                 ("contexts", "prompts", "PCIe", "NVLink", "paging takes no time",
                  "NVLink to PCIe"), rows,
-                "sluice simulate --gpu h100 --model opt-30b --max-model-len 8512 --lengths fixed:8192,256 "
+                "sluice simulate --gpu h100 --model opt-30b --max-model-len 8512 --lengths "
+                "fixed:8192,256 "
                 "--qps inf --num-requests 4 --kv-stream nvlink")
     study.say(
-        "The first two rows are FlexGen's way: a context lies below memory and is read again, layer by layer,",
-        "for every token. This engine never works so: sequences take turns, and a context is read once a turn.",
-        "Then the link hardly matters. FlexGen's own cost beside the copies is not in the simulation, which may be",
+        "The first two rows are FlexGen's way: a context lies below memory and is read again, "
+        "layer by layer,",
+        "for every token. This engine never works so: sequences take turns, and a context is "
+        "read once a turn.",
+        "Then the link hardly matters. FlexGen's own cost beside the copies is not in the "
+        "simulation, which may be",
         "why the gain exceeds the paper's.")
     return rates["read for every token", 1, "nvlink"] / rates["read for every token", 1, "pcie"]
 
@@ -324,20 +352,24 @@ def producers(study, found):
         moved = found[name][NVLINK]["gb_per_s"]
         rows.append((f"burst: {name}", number(moved, 2),
                      f"{100 * moved / (HBM_SHARE * bandwidth[gpu]):.2f} %"))
-    one = study.simulate("--gpu", "h100", "--model", "opt-30b", "--max-model-len", 8512, "--lengths",
-                         "fixed:8192,256", "--qps", "inf", "--num-requests", 4, "--kv-tier-tokens",
+    one = study.simulate("--gpu", "h100", "--model", "opt-30b", "--max-model-len", 8512,
+                         "--lengths", "fixed:8192,256", "--qps", "inf", "--num-requests", 4,
+                         "--kv-tier-tokens",
                          200_000, "--kv-stream", "nvlink")
     token_bytes = one["kv_block_bytes"] / 16
     moved = one["output_throughput"] * 8320 * token_bytes / GB
     rows.append(("OPT-30B, read for every token", number(moved, 0),
                  f"{100 * moved / (HBM_SHARE * bandwidth['h100']):.1f} %"))
-    study.table("**Figures 10 and 11: the producer**: not measured. The simulator has one machine; it cannot "
+    study.table("**Figures 10 and 11: the producer**: not measured. The simulator has one "
+                "machine; it cannot "
                 "show what copies do to another GPU. A bound: the bytes that a consumer moves over "
                 "NVLink, as a part of the memory bandwidth that the producer loses at most",
                 ("consumer", "GB/s, mean", "of the producer's memory bandwidth"), rows)
     study.say(
-        "The paper: below 5 % of throughput for audio, nothing for images, 4.5 ms of TPOT for language models,",
-        "and 5 % of TPOT for a tensor-parallel producer, whose sums use the same links. For that there is no",
+        "The paper: below 5 % of throughput for audio, nothing for images, 4.5 ms of TPOT for "
+        "language models,",
+        "and 5 % of TPOT for a tensor-parallel producer, whose sums use the same links. For that "
+        "there is no",
         "bound here: the simulator lets copies wait for sums, and never sums for copies.")
 
 
@@ -350,7 +382,8 @@ def streamed_on_a100(study):
                              "--lengths", "fixed:8192,256", "--qps", "inf", "--num-requests", 1,
                              "--kv-tier-tokens", 200_000, "--kv-stream", link)
         rows.append(({"pcie": "PCIe", "nvlink": "NVLink"}[link], number(one["output_throughput"])))
-    study.table("**Figure 12: the consumer**, OPT-30B on an A100, one prompt of 8,192 tokens read for every token "
+    study.table("**Figure 12: the consumer**, OPT-30B on an A100, one prompt of 8,192 tokens "
+                "read for every token "
                 "(the paper: 8 tokens/s with the producer's memory)", ("its memory is behind",
                                                                       "tokens/s"), rows)
 
@@ -440,16 +473,20 @@ def elasticity(study, model, folder):
             time.sleep(2)
             rows.append((turn + 1, "first" if busy is one else "second",
                          "not within 60 s" if took is None else f"{took:.2f}",
-                         number(limit_of(busy.port) / MIB, 0), number(limit_of(idle.port) / MIB, 0)))
+                         number(limit_of(busy.port) / MIB, 0),
+                         number(limit_of(idle.port) / MIB, 0)))
             load.stop()
             load.join()
             if load.failed:
                 sys.exit(f"a call failed: {load.failed[0]}")
-    study.table("**Figure 12, real, small: memory follows the load.** Two `serve --lend` of the demo model with "
-                f"{(2 * least + budget) // MIB} MiB together on two cores that other programs used as well; bursts of 120 clients on one and then "
+    study.table("**Figure 12, real, small: memory follows the load.** Two `serve --lend` of the "
+                "demo model with "
+                f"{(2 * least + budget) // MIB} MiB together on two cores that other programs "
+                f"used as well; bursts of 120 clients on one and then "
                 "on the other, whose memory the first must give back",
                 ("burst", "on server", "seconds until it has more than half", "its limit, MiB",
-                 "the other's limit, MiB"), rows, "tools/elastic_figures.py build/release/apps/sluice "
+                 "the other's limit, MiB"), rows, "tools/elastic_figures.py "
+                                                  "build/release/apps/sluice "
                                                   "--real models/demo")
 
 
