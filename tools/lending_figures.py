@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Two figures of memory that is lent between processes (docs/elastic-memory.md), measured on this
+machine.
+
+    tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
+        [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB] [--streams 4]
+        [--pairs 3] [--json]
+
+burst: two servers have --whole together. --burst requests come at once to one of them, while the
+other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
+figure is the P99 TTFT of the burst, lending to halves (goal 0.5), and the mean answer time of the
+other's client (goal 1.05).
+
+reclaim: another program lends --lent to a server with --least of its own. --burst requests fill all of
+it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks are cached
+and the streams go on, the program takes everything back. The figures are the seconds until it has it
+(goal 1), and the P99 of the streams' times between tokens in the --window seconds from then on, to that
+of the seconds before (goal 1.5).
+
+Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from ready_server import ReadyServer, free_port
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(os.path.join(ROOT, "examples", "lending"))
+from sluice_lend import Lender  # pylint: disable=wrong-import-position  # noqa: E402
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+EXPIRY_S = 2
+PATIENCE_S = 600
+
+
+def size(text):
+    found = re.fullmatch(r"(\d+)([KMG]iB)?", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size such as 64MiB")
+    return int(found.group(1)) * UNITS[found.group(2) or ""]
+
+
+def p99(values):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+
+class Stream(threading.Thread):
+    """One streamed answer, and when each of its tokens came; with `again` one after the other until
+    stop(). Starts at once."""
+
+    def __init__(self, port, model, prompt, output, again=False):
+        super().__init__(daemon=True)
+        self.port = port
+        self.body = json.dumps({"model": model, "prompt": prompt, "max_tokens": output,
+                                "ignore_eos": True, "stream": True})
+        self.again = again
+        self.sent = time.monotonic()
+        self.answers = []  # times of tokens, of each answer
+        self.error = None
+        self.start()
+
+    @property
+    def times(self):
+        return self.answers[0] if self.answers else []
+
+    def run(self):
+        try:
+            self.call()
+            while self.again and not self.error:
+                self.call()
+        except OSError as error:
+            self.error = error
+
+    def call(self):
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        link.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json"})
+        answer = link.getresponse()
+        if answer.status != 200:
+            self.error = answer.read().decode()
+            return
+        self.answers.append([])
+        for line in answer:
+            if line.startswith(b"data: {"):
+                self.answers[-1].append(time.monotonic())
+        link.close()
+
+    def had_tokens_since(self, start):
+        return any(times and times[-1] > start for times in list(self.answers))
+
+    def stop(self):
+        self.again = False
+
+    def done(self):
+        self.join(PATIENCE_S)
+        if self.error or not self.times:
+            raise SystemExit(f"a request failed: {self.error or 'no token came'}")
+        return self
+
+    def gaps(self, start, end):
+        """Times between tokens of an answer that end from `start` to `end`."""
+        return [after - before for times in list(self.answers)
+                for before, after in zip(times, times[1:]) if start <= after < end]
+
+
+def metric(port, name):
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    link.request("GET", "/metrics")
+    text = link.getresponse().read().decode()
+    link.close()
+    return float(re.search(name + r"(?:{[^}]*})? ([0-9.e+]+)", text).group(1))
+
+
+def await_metric(port, name, test):
+    deadline = time.monotonic() + PATIENCE_S
+    while not test(value := metric(port, name)):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{name} stays {value}")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def coordinator(sluice, folder, budget):
+    """Yields the options of a server that lends, without its memory, and the URL."""
+    token = os.path.join(folder, "token")
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w",
+              encoding="ascii") as out:
+        out.write(TOKEN + "\n")
+    port = free_port()
+    command = [sluice, "coordinator", "--port", str(port), "--token-file", token, "--expiry",
+               str(EXPIRY_S)]
+    if budget:
+        command += ["--budget", f"cpu={budget}"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            yield ["--lend", url, "--lend-token-file", token], url
+        finally:
+            process.terminate()
+
+
+class Figures:
+    def __init__(self, options):
+        self.options = options
+        self.sluice = os.path.abspath(options.sluice)
+        self.model = os.path.basename(options.model.rstrip("/"))
+        self.random = random.Random(options.seed)
+
+    def serve(self, memory, more=()):
+        return ReadyServer([self.sluice, "serve", self.options.model, "--max-num-seqs", "256",
+                            "--max-model-len", str(self.options.context), "--kv-cache-memory",
+                            memory, *more])
+
+    def prompt(self):
+        return [self.random.randrange(10, self.options.ids) for _ in range(self.options.prompt)]
+
+    def stream(self, port, output=None, again=False):
+        return Stream(port, self.model, self.prompt(), output or self.options.output, again)
+
+    def burst_on(self, busy, other):
+        """P99 TTFT of the burst, and the mean time of the other's answers during it."""
+        for port in (busy, other):
+            self.stream(port, 8).done()
+        light = []
+        prompts = [(self.prompt(), self.options.output) for _ in range(self.options.burst)]
+        burst = [Stream(busy, self.model, *each) for each in prompts]
+        while any(each.is_alive() for each in burst):
+            one = self.stream(other, 20).done()
+            light.append(one.times[-1] - one.sent)
+            time.sleep(0.1)
+        ttft = [each.done().times[0] - each.sent for each in burst]
+        return p99(ttft), statistics.mean(light)
+
+    def halves(self, _folder):
+        half = str(self.options.whole // 2)
+        with self.serve(half) as busy, self.serve(half) as other:
+            return self.burst_on(busy.port, other.port)
+
+    def lending(self, folder):
+        least = self.options.least
+        budget = self.options.whole - 2 * least
+        with coordinator(self.sluice, folder, budget) as (lend, _):
+            memory = f"{least}-{least + budget}"
+            with self.serve(memory, lend) as busy, self.serve(memory, lend) as other:
+                for server in (busy, other):
+                    await_metric(server.port, "kv_lending_joined", lambda value: value == 1)
+                time.sleep(EXPIRY_S + 0.5)  # nothing is granted for one expiry after a start
+                return self.burst_on(busy.port, other.port)
+
+    def burst(self, folder):
+        pairs = []
+        for turn in range(self.options.pairs):
+            ways = [("halves", self.halves), ("lending", self.lending)]
+            found = {name: way(folder) for name, way in (ways if turn % 2 == 0 else ways[::-1])}
+            pairs.append({"halves_p99_ttft_s": found["halves"][0],
+                          "lending_p99_ttft_s": found["lending"][0],
+                          "ttft_ratio": found["lending"][0] / found["halves"][0],
+                          "other_ratio": found["lending"][1] / found["halves"][1]})
+            print(f"pair {turn + 1}: {pairs[-1]}", file=sys.stderr)
+        return pairs
+
+    def take_back(self, folder):
+        least, lent, window = self.options.least, self.options.lent, self.options.window
+        with coordinator(self.sluice, folder, 0) as (lend, url), \
+                Lender(url, TOKEN, "program") as lender, \
+                self.serve(f"{least}-{least + lent}", lend) as server:
+            lender.offer(lent)
+            await_metric(server.port, "kv_lending_joined", lambda value: value == 1)
+            burst = [self.stream(server.port) for _ in range(self.options.burst)]
+            while metric(server.port, "kv_limit_bytes") < least + lent:
+                if not any(each.is_alive() for each in burst):
+                    raise SystemExit("the burst did not need all of it; give a larger --burst")
+                time.sleep(0.02)
+            streams = [self.stream(server.port, self.options.stream_tokens, again=True)
+                       for _ in range(self.options.streams)]
+            for each in burst:
+                each.done()
+            over = time.monotonic()
+            while not all(each.had_tokens_since(over) for each in streams):
+                if any(each.error for each in streams):
+                    raise SystemExit("a stream failed: " + str([each.error for each in streams]))
+                time.sleep(0.02)
+            time.sleep(window)
+            asked = time.monotonic()
+            lender.take_back()
+            took = time.monotonic() - asked
+            time.sleep(max(0, window - took) + 0.5)
+            before, after = ([gap for each in streams for gap in each.gaps(start, start + window)]
+                             for start in (asked - window, asked))
+            for each in streams:
+                each.stop()
+            for each in streams:
+                each.done()
+            if not before or not after:
+                raise SystemExit(f"the streams had {len(before)} gaps before and {len(after)} after; "
+                                 "give a larger --window")
+            return {"lent_bytes": lent, "seconds": took, "p99_tbt_before_s": p99(before),
+                    "p99_tbt_after_s": p99(after), "tbt_ratio": p99(after) / p99(before)}
+
+    def reclaim(self, folder):
+        runs = []
+        for turn in range(self.options.pairs):
+            runs.append(self.take_back(folder))
+            print(f"reclaim {turn + 1}: {runs[-1]}", file=sys.stderr)
+        return runs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sluice")
+    parser.add_argument("model")
+    parser.add_argument("--figure", choices=("burst", "reclaim", "both"), default="both")
+    parser.add_argument("--whole", type=size, default=size("1GiB"))
+    parser.add_argument("--least", type=size, default=size("64MiB"))
+    parser.add_argument("--lent", type=size, default=size("1GiB"))
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--stream-tokens", type=int, default=1000)
+    parser.add_argument("--burst", type=int, default=45, help="requests at once")
+    parser.add_argument("--prompt", type=int, default=400, help="tokens")
+    parser.add_argument("--output", type=int, default=200, help="tokens")
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--ids", type=int, default=256, help="token ids of prompts are below")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--window", type=float, default=2.0, help="seconds, of reclaim")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    figures = Figures(options)
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("burst", "reclaim"):
+            if options.figure in (name, "both"):
+                results[name] = getattr(figures, name)(folder)
+    if options.json:
+        print(json.dumps(results))
+        return
+    if "burst" in results:
+        pairs = results["burst"]
+        print("P99 TTFT of the burst, lending to halves (goal 0.5): " +
+              ", ".join(f"{each['ttft_ratio']:.2f}" for each in pairs))
+        print("the other's mean answer, lending to halves (goal 1.05): " +
+              ", ".join(f"{each['other_ratio']:.2f}" for each in pairs))
+    for each in results.get("reclaim", []):
+        print(f"{each['lent_bytes'] / (1 << 20):.0f} MiB back after {each['seconds']:.2f} s (goal "
+              f"1), P99 TBT {each['tbt_ratio']:.2f} times that before (goal 1.5)")
+
+
+if __name__ == "__main__":
+    main()
