@@ -17,6 +17,15 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
+// A function may report any time; the sum stays within the range of times.
+TimePoint shifted(TimePoint time, Duration offset) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(time.since_start.count(), offset.count(), &sum)) {
+    return {offset > Duration(0) ? Duration::max() : Duration::min()};
+  }
+  return {Duration(sum)};
+}
+
 Result<AgentCommand> decode_command(std::span<const std::byte> body) {
   ByteReader in(body);
   AgentCommand command;
@@ -109,17 +118,19 @@ Result<std::vector<AgentOutput>> decode_outputs(std::string_view body) {
 }
 
 void shift_times(Duration offset, Request& request) {
-  request.arrival = request.arrival + offset;
-  if (request.deadline) request.deadline = *request.deadline + offset;
+  request.arrival = shifted(request.arrival, offset);
+  if (request.deadline) request.deadline = shifted(*request.deadline, offset);
 }
 
 // A choice that never ran has no time of a first step.
 void shift_times(Duration offset, OutputBatch& batch) {
   for (OutputEvent& event : batch.events) {
-    event.time = event.time + offset;
-    if (event.first_scheduled > TimePoint{}) event.first_scheduled = event.first_scheduled + offset;
+    event.time = shifted(event.time, offset);
+    if (event.first_scheduled > TimePoint{}) {
+      event.first_scheduled = shifted(event.first_scheduled, offset);
+    }
   }
-  for (StepRecord& step : batch.steps) step.end = step.end + offset;
+  for (StepRecord& step : batch.steps) step.end = shifted(step.end, offset);
 }
 
 }  // namespace sluice

@@ -107,6 +107,9 @@ TEST(AgentFrames, TimesAreMovedBetweenClocks) {
   shift_times(Duration(7), batch);
   EXPECT_EQ(batch.events[0].time, TimePoint{Duration(57)});
   EXPECT_EQ(batch.events[0].first_scheduled, TimePoint{});  // it never ran
+  batch.events[0].time = TimePoint{Duration::min()};
+  shift_times(Duration(-7), batch);
+  EXPECT_EQ(batch.events[0].time, TimePoint{Duration::min()});
 }
 
 }  // namespace

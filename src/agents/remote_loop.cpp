@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/log.h"
 #include "function/append_batch.h"
@@ -90,8 +92,12 @@ void RemoteLoop::take(OutputBatch& batch) {
 }
 
 FunctionUse RemoteLoop::use() const {
+  __extension__ typedef __int128 Wide;
+  constexpr Wide kMost = Duration::max().count();
+  const Wide scaled =
+      Wide(use_.turn_time.count()) * options_.turn_cores / options_.gateway_turn_cores;
   FunctionUse use = use_;
-  use.turn_time = use.turn_time * options_.turn_cores / options_.gateway_turn_cores;
+  use.turn_time = Duration(static_cast<std::int64_t>(std::min(scaled, kMost)));
   return use;
 }
 
