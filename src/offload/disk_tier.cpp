@@ -23,9 +23,10 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "offload/aligned_buffer.h"
 #include "offload/file_io.h"
 #include "offload/page_format.h"
+#include "offload/page_reads.h"
+#include "offload/read_queue.h"
 #include "offload/segment_check.h"
 #include "offload/segment_file.h"
 #include "offload/tier_folder.h"
@@ -101,8 +102,15 @@ struct DiskTier::Impl {
     segments.resize((static_cast<std::size_t>(num_pages) + shape.num_pages - 1) / shape.num_pages);
     budget.open(options.folder + "/written", options.unix_time());
     RETURN_IF_ERROR(read_segments());
-    remove_surplus();
-    for (int i = 0; i < options.threads; ++i) threads.emplace_back([this] { run(); });
+    // From a time when the folder might be larger.
+    remove_segments_after(options.folder, prefix,
+                          fs::path(path_of(segments.size() - 1)).filename().string());
+    for (int i = 0; i < options.threads; ++i) {
+      auto queue = make_read_queue(*options.io, options.uring && reads_at_once != 1,
+                                   shape.page_bytes(), options.folder);
+      reads_at_once = queue->depth();
+      threads.emplace_back([this, queue = std::move(queue)]() mutable { run(std::move(queue)); });
+    }
     return {};
   }
 
@@ -183,18 +191,6 @@ struct DiskTier::Impl {
     return record.used < options.unix_time() - options.max_age_s;
   }
 
-  // Segments of this identity from a time when the folder might be larger.
-  void remove_surplus() const {
-    const std::string last = fs::path(path_of(segments.size() - 1)).filename().string();
-    std::error_code problem;
-    fs::directory_iterator entries(options.folder, problem);
-    for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
-      const std::string name = entries->path().filename().string();
-      if (!name.starts_with(prefix) || name.size() != last.size() || name <= last) continue;
-      if (is_segment(entries->path().string())) ::unlink(entries->path().c_str());
-    }
-  }
-
   Result<Segment> open_file(const std::string& path, int flags) {
     const bool direct = options.direct && !no_direct;
     ASSIGN_OR_RETURN(Segment segment, open_segment(path, flags, direct));
@@ -207,25 +203,64 @@ struct DiskTier::Impl {
 
   // ---------------------------------------------------------------- the threads
 
-  void run() {
+  struct Load {
+    Job job;
+    PageRecord record;
+    SegmentPtr segment;
+  };
+  using Reads = PageReads<Load>;
+
+  void run(std::unique_ptr<ReadQueue> queue) {
     PageFormat format = make_format();
-    const AlignedBuffer buffer = make_aligned_buffer(shape.page_bytes(), kDiskAlignment);
+    Reads reads(std::move(queue), shape.page_bytes());
     std::unique_lock lock(mutex);
     for (;;) {
-      work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
-      if (stopping) return;
-      std::deque<Job>& queue = loads.empty() ? saves : loads;
-      const Job job = queue.front();
-      queue.pop_front();
-      ++busy;
-      lock.unlock();
-      Status status = job.kind == Kind::kLoad ? load_page(job, format, buffer.get())
-                                              : save_page(job, format, buffer.get());
-      lock.lock();
-      --busy;
-      ended.push_back({job.id, std::move(status)});
-      done.notify_all();
+      if (reads.under_way() == 0) {
+        work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
+        if (stopping) return;
+      }
+      if (may_begin_load(reads)) {
+        const Job job = take_job(loads);
+        ++reading;
+        lock.unlock();
+        Status begun = begin_load(job, reads);
+        lock.lock();
+        if (!begun) end_job(job.id, std::move(begun), &reading);
+      } else if (reads.under_way() > 0) {
+        lock.unlock();
+        TierMove move = end_load(reads, format);
+        lock.lock();
+        end_job(move.id, std::move(move.status), &reading);
+      } else if (!saves.empty()) {
+        const Job job = take_job(saves);
+        lock.unlock();
+        Status status = save_page(job, format, reads.spare_buffer());
+        lock.lock();
+        end_job(job.id, std::move(status), nullptr);
+      }
     }
+  }
+
+  // Under `mutex`. Threads divide the loads, because each block is also checked.
+  bool may_begin_load(const Reads& reads) const {
+    if (stopping || loads.empty() || reads.is_full()) return false;
+    const std::size_t all = loads.size() + static_cast<std::size_t>(reading);
+    const auto count = static_cast<std::size_t>(options.threads);
+    return static_cast<std::size_t>(reads.under_way()) < (all + count - 1) / count;
+  }
+
+  // Under `mutex`.
+  Job take_job(std::deque<Job>& queue) {
+    const Job job = queue.front();
+    queue.pop_front();
+    ++busy;
+    return job;
+  }
+  void end_job(std::uint64_t id, Status status, int* kind) {
+    --busy;
+    if (kind != nullptr) --*kind;
+    ended.push_back({id, std::move(status)});
+    done.notify_all();
   }
 
   std::span<std::byte> page_span(std::byte* buffer) const {
@@ -236,27 +271,42 @@ struct DiskTier::Impl {
     return {block, static_cast<std::size_t>(options.block_bytes)};
   }
 
-  Status load_page(const Job& job, PageFormat& format, std::byte* buffer) {
+  // Only finds the page; end_load() has the outcome.
+  Status begin_load(const Job& job, Reads& reads) {
     const auto number = static_cast<std::size_t>(job.page.page);
-    PageRecord record;
-    SegmentPtr segment;
+    Load load{job, {}, {}};
     {
       const std::lock_guard lock(mutex);
-      record = records[number];
-      segment = segments[number / shape.num_pages];
+      load.record = records[number];
+      load.segment = segments[number / shape.num_pages];
     }
-    if (!segment || record.name != job.page.name ||
-        record.group != static_cast<std::uint32_t>(job.page.group)) {
+    if (!load.segment || load.record.name != job.page.name ||
+        load.record.group != static_cast<std::uint32_t>(job.page.group)) {
       return not_found("the page holds another block");
     }
-    if (is_old(record)) return not_found("the block is older than the limit");
+    if (is_old(load.record)) return not_found("the block is older than the limit");
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
-    if (!options.io->read(segment->pages.get(), page_span(buffer), shape.page_offset(in_segment))) {
-      const Error error = file_error("cannot be read", path_of(number / shape.num_pages));
-      if (!ends_before(*segment, shape.page_offset(in_segment + 1))) return error;
-      return invalid_argument(error.message + " (the file was cut)");
+    const int fd = load.segment->pages.get();
+    reads.begin(std::move(load), fd, shape.page_offset(in_segment));
+    return {};
+  }
+
+  TierMove end_load(Reads& reads, PageFormat& format) const {
+    const auto [load, page, error] = reads.wait();
+    return {load.job.id, finish_load(load, page, error, format)};
+  }
+
+  Status finish_load(const Load& load, std::span<const std::byte> page, int error,
+                     PageFormat& format) const {
+    const auto number = static_cast<std::size_t>(load.job.page.page);
+    const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
+    if (error != 0) {
+      errno = error;
+      const Error failure = file_error("cannot be read", path_of(number / shape.num_pages));
+      if (!ends_before(*load.segment, shape.page_offset(in_segment + 1))) return failure;
+      return invalid_argument(failure.message + " (the file was cut)");
     }
-    if (!format.open_block(record, number, page_span(buffer), block_span(job.target))) {
+    if (!format.open_block(load.record, number, page, block_span(load.job.target))) {
       return invalid_argument(
           fmt::format("{}: page {} is damaged", path_of(number / shape.num_pages), in_segment));
     }
@@ -357,7 +407,7 @@ struct DiskTier::Impl {
   // The segment's file, with room for all its pages on the disk. Under `making_mutex`.
   Status make_segment(std::size_t s, PageFormat& format) {
     const std::uint64_t bytes = shape.page_offset(pages_in(s));
-    remove_others(bytes);
+    remove_other_segments(options.folder, prefix, bytes, options.max_bytes);
     struct statvfs disk{};
     if (::statvfs(options.folder.c_str(), &disk) == 0 &&
         disk.f_bavail * disk.f_frsize < bytes + options.free_bytes) {
@@ -380,35 +430,6 @@ struct DiskTier::Impl {
   std::uint32_t pages_in(std::size_t s) const {
     const std::size_t rest = static_cast<std::size_t>(num_pages) - s * shape.num_pages;
     return static_cast<std::uint32_t>(std::min<std::size_t>(rest, shape.num_pages));
-  }
-
-  // Segments of other models, the oldest first, until `more` bytes fit.
-  void remove_others(std::uint64_t more) {
-    struct Other {
-      fs::file_time_type time;
-      fs::path path;
-      std::uint64_t bytes = 0;
-    };
-    std::vector<Other> others;
-    std::uint64_t total = more;
-    std::error_code ignored;
-    fs::directory_iterator entries(options.folder, ignored);
-    for (; !ignored && entries != fs::directory_iterator(); entries.increment(ignored)) {
-      const fs::path& path = entries->path();
-      if (path.extension() != kSegmentSuffix || !is_segment(path.string())) continue;
-      std::error_code unknown;
-      const std::uint64_t bytes = entries->file_size(unknown);
-      const fs::file_time_type time = entries->last_write_time(unknown);
-      if (unknown) continue;
-      total += bytes;
-      if (!path.filename().string().starts_with(prefix)) others.push_back({time, path, bytes});
-    }
-    std::ranges::sort(others, {}, &Other::time);
-    for (const Other& other : others) {
-      if (total <= options.max_bytes) return;
-      log_info(other.path.string() + ": removed, its room is needed");
-      if (fs::remove(other.path, ignored)) total -= other.bytes;
-    }
   }
 
   // Records whose use is newer than on the disk, and those that were erased.
@@ -439,6 +460,7 @@ struct DiskTier::Impl {
   std::int32_t damaged = 0;
   FileDescriptor lock_file;
   std::atomic<bool> no_direct = false;
+  int reads_at_once = 0;         // of a thread; 0: not known yet
   std::mutex making_mutex;       // before `mutex`
   std::mutex budget_file_mutex;  // before `mutex`
 
@@ -449,7 +471,8 @@ struct DiskTier::Impl {
   bool stopping = false;
   bool told = false;  // the log has this trouble
   bool stored_taken = false;
-  int busy = 0;
+  int busy = 0;     // jobs that threads have
+  int reading = 0;  // those of them that are loads
   std::deque<Job> loads;
   std::deque<Job> saves;
   std::vector<TierMove> ended;
@@ -474,6 +497,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const Options& options, const C
 
 std::int32_t DiskTier::num_pages() const { return impl_->num_pages; }
 std::int32_t DiskTier::num_damaged() const { return impl_->damaged; }
+int DiskTier::reads_at_once() const { return impl_->reads_at_once; }
 
 std::vector<TierPage> DiskTier::take_stored() {
   const std::lock_guard lock(impl_->mutex);

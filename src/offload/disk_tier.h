@@ -1,6 +1,7 @@
 // DiskTier: a tier in a folder on a disk. Blocks lie in segments (page_format.h), which are made as
-// they are needed. Threads of its own move and check blocks; they
-// use O_DIRECT where the filesystem has it, so that a block is not in memory a second time.
+// they are needed. Threads of its own move and check blocks; they use O_DIRECT where the filesystem
+// has it, so that a block is not in memory a second time. Where the kernel allows io_uring, each
+// thread has several reads under way (read_queue.h).
 //
 // One process at a time has the folder (a lock on DIR/lock). Segments of other identities stay
 // until the room is needed; then the oldest go first. A page that fails its check is an error of
@@ -44,6 +45,7 @@ class DiskTier final : public KvTier {
     int threads = 2;
     Duration pause = std::chrono::seconds(30);  // of saves, after an error
     bool direct = true;                         // O_DIRECT, where it is there
+    bool uring = true;                          // reads by io_uring, where it is allowed
     // Replaced by tests. Options are copied, so the object is shared.
     std::shared_ptr<const FileIo> io = std::make_shared<FileIo>();  // shared with copies
     std::function<std::int64_t()> unix_time = unix_seconds;
@@ -67,6 +69,7 @@ class DiskTier final : public KvTier {
   Status flush(Duration at_most) override;
 
   std::int32_t num_damaged() const;  // records that were dropped at the start
+  int reads_at_once() const;         // of each thread; 1: without io_uring
 
  private:
   struct Impl;

@@ -27,6 +27,7 @@
 #include "base/rng.h"
 #include "offload/disk_tier.h"
 #include "offload/page_format.h"
+#include "offload/read_queue.h"
 #include "tests/support/checkpoint_files.h"
 
 namespace sluice {
@@ -52,13 +53,10 @@ class FaultyIo final : public FileIo {
     if (writes_before_error > 0) --writes_before_error;
     return write_at(fd, bytes, offset);
   }
-  bool read(int fd, std::span<std::byte> bytes, std::uint64_t offset) const override {
+  bool admit_read(int /*fd*/, std::uint64_t /*offset*/) const override {
     wait_while_held();
-    if (reads_fail) {
-      errno = error;
-      return false;
-    }
-    return read_at(fd, bytes, offset);
+    if (reads_fail) errno = error;
+    return !reads_fail;
   }
 
   void hold() {
@@ -94,7 +92,7 @@ class FaultyIo final : public FileIo {
   bool held_ = false;
 };
 
-class DiskFaultTest : public testing::Test {
+class DiskFaultFixture : public testing::Test {
  protected:
   DiskTier::Options options() {
     DiskTier::Options made;
@@ -107,6 +105,7 @@ class DiskFaultTest : public testing::Test {
     made.threads = 1;
     made.direct = false;  // a file that is cut within a sector is no error of the test's own writes
     made.io = io_;
+    made.uring = uring_;
     made.unix_time = [this] { return now_.load(); };
     return made;
   }
@@ -161,10 +160,22 @@ class DiskFaultTest : public testing::Test {
   ManualClock clock_;
   std::shared_ptr<FaultyIo> io_ = std::make_shared<FaultyIo>();
   std::atomic<std::int64_t> now_ = 1'800'000'000;
+  bool uring_ = true;
+};
+
+class DiskFaultTest : public DiskFaultFixture, public testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    uring_ = GetParam();
+    if (!uring_) return;
+    if (const auto queue = make_uring_queue(*io_, 1); !queue) {
+      GTEST_SKIP() << "no io_uring: " << queue.error().message;
+    }
+  }
 };
 
 // The writes of a save into a new segment: its header, the page, the record.
-TEST_F(DiskFaultTest, AnErrorInTheMiddleOfAnyWriteLosesThatBlockAlone) {
+TEST_P(DiskFaultTest, AnErrorInTheMiddleOfAnyWriteLosesThatBlockAlone) {
   for (const int error : {ENOSPC, EIO}) {
     for (const int before : {0, 1, 2}) {
       const auto tier = open();
@@ -191,7 +202,7 @@ TEST_F(DiskFaultTest, AnErrorInTheMiddleOfAnyWriteLosesThatBlockAlone) {
   }
 }
 
-TEST_F(DiskFaultTest, AHalfWrittenBlockIsNotTakenByTheNextStart) {
+TEST_P(DiskFaultTest, AHalfWrittenBlockIsNotTakenByTheNextStart) {
   {
     const auto tier = open();
     ASSERT_TRUE(save(*tier, 0, 10));
@@ -206,7 +217,7 @@ TEST_F(DiskFaultTest, AHalfWrittenBlockIsNotTakenByTheNextStart) {
   EXPECT_FALSE(load(*tier, 1, 12));
 }
 
-TEST_F(DiskFaultTest, AReadErrorIsAnErrorOfItsLoad) {
+TEST_P(DiskFaultTest, AReadErrorIsAnErrorOfItsLoad) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
   io_->reads_fail = true;
@@ -221,7 +232,7 @@ TEST_F(DiskFaultTest, AReadErrorIsAnErrorOfItsLoad) {
   EXPECT_TRUE(load(*tier, 1, 11));
 }
 
-TEST_F(DiskFaultTest, AStartThatCannotReadASegmentFailsAndKeepsIt) {
+TEST_P(DiskFaultTest, AStartThatCannotReadASegmentFailsAndKeepsIt) {
   {
     const auto tier = open();
     ASSERT_TRUE(save(*tier, 0, 10));
@@ -234,7 +245,7 @@ TEST_F(DiskFaultTest, AStartThatCannotReadASegmentFailsAndKeepsIt) {
   EXPECT_EQ(open()->take_stored().size(), 1U);
 }
 
-TEST_F(DiskFaultTest, AFileSizeLimitOfTheProcessIsAnErrorOfTheDisk) {
+TEST_P(DiskFaultTest, AFileSizeLimitOfTheProcessIsAnErrorOfTheDisk) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
   rlimit before{};
@@ -256,7 +267,7 @@ TEST_F(DiskFaultTest, AFileSizeLimitOfTheProcessIsAnErrorOfTheDisk) {
   EXPECT_TRUE(save(*tier, 1, 11));
 }
 
-TEST_F(DiskFaultTest, AFullFilesystemPausesSaves) {
+TEST_P(DiskFaultTest, AFullFilesystemPausesSaves) {
   const std::string mounted = folder_.file("kv");
   fs::create_directory(mounted);
   if (::mount("tmpfs", mounted.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0) {
@@ -280,7 +291,7 @@ TEST_F(DiskFaultTest, AFullFilesystemPausesSaves) {
   }
 }
 
-TEST_F(DiskFaultTest, ARemovedFolderEndsSavesWithAReason) {
+TEST_P(DiskFaultTest, ARemovedFolderEndsSavesWithAReason) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
   fs::remove_all(options().folder);
@@ -298,7 +309,7 @@ TEST_F(DiskFaultTest, ARemovedFolderEndsSavesWithAReason) {
   EXPECT_TRUE(load(*other, 0, 12));
 }
 
-TEST_F(DiskFaultTest, AMovedFolderServesAgainOnceItIsBack) {
+TEST_P(DiskFaultTest, AMovedFolderServesAgainOnceItIsBack) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
   fs::rename(options().folder, folder_.file("moved"));
@@ -311,7 +322,7 @@ TEST_F(DiskFaultTest, AMovedFolderServesAgainOnceItIsBack) {
   EXPECT_TRUE(load(*tier, kSegmentPages, 11));
 }
 
-TEST_F(DiskFaultTest, ARemovedSegmentIsMadeAgain) {
+TEST_P(DiskFaultTest, ARemovedSegmentIsMadeAgain) {
   {
     const auto tier = open();
     ASSERT_TRUE(save(*tier, 0, 10));
@@ -327,7 +338,7 @@ TEST_F(DiskFaultTest, ARemovedSegmentIsMadeAgain) {
   EXPECT_EQ(open()->take_stored().size(), 1U) << "it is on the disk, not in a file without a name";
 }
 
-TEST_F(DiskFaultTest, ASlowDiskHoldsUpNoCallAndLoadsGoFirst) {
+TEST_P(DiskFaultTest, ASlowDiskHoldsUpNoCallAndLoadsGoFirst) {
   std::vector<std::vector<std::byte>> blocks;
   for (std::uint64_t name = 0; name < 6; ++name) blocks.push_back(block(10 + name));
   auto tier = open();
@@ -374,7 +385,7 @@ TEST_F(DiskFaultTest, ASlowDiskHoldsUpNoCallAndLoadsGoFirst) {
   EXPECT_GE(stored, 6U);
 }
 
-TEST_F(DiskFaultTest, AClockThatJumpsLosesAgesOnly) {
+TEST_P(DiskFaultTest, AClockThatJumpsLosesAgesOnly) {
   constexpr std::int64_t kYear = 365 * 24 * 3600;
   const std::int64_t today = now_;
   {
@@ -402,7 +413,7 @@ TEST_F(DiskFaultTest, AClockThatJumpsLosesAgesOnly) {
   EXPECT_FALSE(load(*tier, 2, 12));
 }
 
-TEST_F(DiskFaultTest, ACutSegmentKeepsTheBlocksBeforeItsEnd) {
+TEST_P(DiskFaultTest, ACutSegmentKeepsTheBlocksBeforeItsEnd) {
   {
     const auto tier = open();
     for (std::int32_t i = 0; i < 8; ++i) {
@@ -424,7 +435,7 @@ TEST_F(DiskFaultTest, ACutSegmentKeepsTheBlocksBeforeItsEnd) {
   EXPECT_EQ(open()->take_stored().size(), 6U);
 }
 
-TEST_F(DiskFaultTest, ABlockBeyondTheEndOfACutFileIsLost) {
+TEST_P(DiskFaultTest, ABlockBeyondTheEndOfACutFileIsLost) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
   ASSERT_TRUE(save(*tier, 5, 11));
@@ -474,7 +485,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-class RandomDamageTest : public DiskFaultTest, public testing::WithParamInterface<Sealing> {};
+class RandomDamageTest : public DiskFaultFixture, public testing::WithParamInterface<Sealing> {};
 
 TEST_P(RandomDamageTest, NeverGivesAWrongBlockAndLosesNoOther) {
   DiskTier::Options given = options();
@@ -524,6 +535,8 @@ TEST_P(RandomDamageTest, NeverGivesAWrongBlockAndLosesNoOther) {
   set_log_level(LogLevel::kInfo);
 }
 
+INSTANTIATE_TEST_SUITE_P(Reads, DiskFaultTest, testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "Uring" : "Threads"; });
 INSTANTIATE_TEST_SUITE_P(BothFormats, RandomDamageTest,
                          testing::Values(Sealing::kTags, Sealing::kAesGcm));
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/log.h"
 #include "offload/page_format.h"
 
 namespace sluice {
@@ -76,6 +77,46 @@ Result<std::vector<TierContents>> list_tier_folder(const std::string& folder) {
   }
   std::ranges::sort(all, std::ranges::greater(), &TierContents::written);
   return all;
+}
+
+void remove_other_segments(const std::string& folder, std::string_view prefix, std::uint64_t more,
+                           std::uint64_t max_bytes) {
+  struct Other {
+    fs::file_time_type time;
+    fs::path path;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Other> others;
+  std::uint64_t total = more;
+  std::error_code ignored;
+  fs::directory_iterator entries(folder, ignored);
+  for (; !ignored && entries != fs::directory_iterator(); entries.increment(ignored)) {
+    const fs::path& path = entries->path();
+    if (path.extension() != kSegmentSuffix || !is_segment(path.string())) continue;
+    std::error_code unknown;
+    const std::uint64_t bytes = entries->file_size(unknown);
+    const fs::file_time_type time = entries->last_write_time(unknown);
+    if (unknown) continue;
+    total += bytes;
+    if (!path.filename().string().starts_with(prefix)) others.push_back({time, path, bytes});
+  }
+  std::ranges::sort(others, {}, &Other::time);
+  for (const Other& other : others) {
+    if (total <= max_bytes) return;
+    log_info(other.path.string() + ": removed, its room is needed");
+    if (fs::remove(other.path, ignored)) total -= other.bytes;
+  }
+}
+
+void remove_segments_after(const std::string& folder, std::string_view prefix,
+                           std::string_view last) {
+  std::error_code problem;
+  fs::directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+    const std::string name = entries->path().filename().string();
+    if (!name.starts_with(prefix) || name.size() != last.size() || name <= last) continue;
+    if (is_segment(entries->path().string())) ::unlink(entries->path().c_str());
+  }
 }
 
 Result<std::uint64_t> clear_tier_folder(const std::string& folder) {

@@ -26,6 +26,15 @@ bool is_segment(const std::string& path);
 // process has the lock.
 Result<FileDescriptor> lock_tier_folder(const std::string& folder);
 
+// Makes room for `more` bytes within `max_bytes`: removes segments whose names do not begin with
+// `prefix`, the oldest first.
+void remove_other_segments(const std::string& folder, std::string_view prefix, std::uint64_t more,
+                           std::uint64_t max_bytes);
+
+// Removes segments whose names begin with `prefix` and come after `last`, which has their length.
+void remove_segments_after(const std::string& folder, std::string_view prefix,
+                           std::string_view last);
+
 // The segments of one identity: of one model, dtype and program. Which one it is only its own
 // engine can tell.
 struct TierContents {
