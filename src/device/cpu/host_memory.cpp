@@ -40,31 +40,56 @@ std::optional<std::int64_t> number_in(const std::string& path) {
 
 struct ControlGroupFiles {
   std::string_view limit;
+  std::string_view soft_limit;  // empty: there is none that slows the group down
   std::string_view usage;
   std::string_view inactive_key;  // page cache that the kernel reclaims first
 };
-constexpr ControlGroupFiles kUnifiedFiles{"memory.max", "memory.current", "inactive_file "};
-constexpr ControlGroupFiles kOldFiles{"memory.limit_in_bytes", "memory.usage_in_bytes",
+constexpr ControlGroupFiles kUnifiedFiles{"memory.max", "memory.high", "memory.current",
+                                          "inactive_file "};
+constexpr ControlGroupFiles kOldFiles{"memory.limit_in_bytes", "", "memory.usage_in_bytes",
                                       "total_inactive_file "};
 
-void apply_control_groups(const std::string& root, MemoryInfo& info) {
+void apply_control_groups(const std::string& root, MemoryState& state) {
   for (const ControlGroupFolder& folder : control_group_folders(root, "memory")) {
     const ControlGroupFiles& files = folder.unified ? kUnifiedFiles : kOldFiles;
-    const auto limit = number_in(folder.path + std::string(files.limit));
+    auto limit = number_in(folder.path + std::string(files.limit));
+    if (!files.soft_limit.empty()) {
+      const auto soft = number_in(folder.path + std::string(files.soft_limit));
+      if (soft) limit = std::min(*soft, limit.value_or(*soft));
+    }
     const auto usage = number_in(folder.path + std::string(files.usage));
     if (!limit || !usage) continue;
     const auto stat = read_text(folder.path + "memory.stat");
     const std::int64_t inactive =
         stat ? number_after(*stat, files.inactive_key).value_or(0) : std::int64_t{0};
-    const std::int64_t left = std::max<std::int64_t>(0, *limit - (*usage - inactive));
-    info.total_bytes = std::min(info.total_bytes, *limit);
-    info.free_bytes = std::min(info.free_bytes, left);
+    state.total = std::min(state.total, *limit);
+    state.left = std::min(state.left, *limit - (*usage - inactive));
   }
 }
 
-}  // namespace
+// "some avg10=0.00 avg60=0.00 avg300=0.00 total=3838589": microseconds.
+std::optional<Duration> stalled_in(const std::string& path) {
+  const auto text = read_text(path);
+  if (!text || !text->starts_with("some ")) return std::nullopt;
+  constexpr std::string_view kKey = "total=";
+  const std::size_t at = text->find(kKey);
+  if (at == std::string::npos) return std::nullopt;
+  const auto total = number_after(text->substr(at), kKey);
+  if (!total) return std::nullopt;
+  return std::chrono::microseconds(*total);
+}
 
-Result<MemoryInfo> read_host_memory(const std::string& root) {
+// The own group is the first of its hierarchy.
+std::optional<Duration> stalled_time(const std::string& root) {
+  for (const ControlGroupFolder& folder : control_group_folders(root, "memory")) {
+    if (!folder.unified) continue;
+    if (const auto own = stalled_in(folder.path + "memory.pressure")) return own;
+    break;
+  }
+  return stalled_in(root + "proc/pressure/memory");
+}
+
+Result<MemoryState> read_limits(const std::string& root) {
   const std::string path = root + "proc/meminfo";
   const auto text = read_text(path);
   if (!text) return unavailable(path + ": cannot be read");
@@ -73,9 +98,22 @@ Result<MemoryInfo> read_host_memory(const std::string& root) {
   if (!total || !available) {
     return unavailable(path + ": MemTotal or MemAvailable is missing");
   }
-  MemoryInfo info{*total * 1024, *available * 1024};
-  apply_control_groups(root, info);
-  return info;
+  MemoryState state{*total * 1024, *available * 1024, {}};
+  apply_control_groups(root, state);
+  return state;
+}
+
+}  // namespace
+
+Result<MemoryState> read_memory_state(const std::string& root) {
+  ASSIGN_OR_RETURN(MemoryState state, read_limits(root));
+  state.stalled = stalled_time(root);
+  return state;
+}
+
+Result<MemoryInfo> read_host_memory(const std::string& root) {
+  ASSIGN_OR_RETURN(const MemoryState state, read_limits(root));
+  return MemoryInfo{state.total, std::max<std::int64_t>(state.left, 0)};
 }
 
 }  // namespace sluice

@@ -66,6 +66,33 @@ TEST_F(HostMemoryTest, ALimitAboveTheMachineChangesNothing) {
   EXPECT_EQ(read().free_bytes, 600 * 1024);
 }
 
+TEST_F(HostMemoryTest, TheLimitThatSlowsDownCounts) {
+  put("proc/self/cgroup", "0::/a\n");
+  put("sys/fs/cgroup/a/memory.max", "500000\n");
+  put("sys/fs/cgroup/a/memory.high", "400000\n");
+  put("sys/fs/cgroup/a/memory.current", "300000\n");
+  EXPECT_EQ(read().free_bytes, 100000);
+  put("sys/fs/cgroup/a/memory.high", "200000\n");
+  EXPECT_EQ(read().free_bytes, 0);
+  EXPECT_EQ(read_memory_state(root_)->left, -100000);
+  put("sys/fs/cgroup/a/memory.high", "max\n");
+  EXPECT_EQ(read().free_bytes, 200000);
+  put("sys/fs/cgroup/a/memory.max", "max\n");
+  put("sys/fs/cgroup/a/memory.high", "350000\n");
+  EXPECT_EQ(read().free_bytes, 50000);
+}
+
+TEST_F(HostMemoryTest, StallsOfTheOwnGroupElseOfTheMachine) {
+  EXPECT_FALSE(read_memory_state(root_)->stalled);
+  put("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull total=7\n");
+  EXPECT_EQ(read_memory_state(root_)->stalled, std::chrono::microseconds(1500));
+  put("proc/self/cgroup", "0::/a\n");
+  put("sys/fs/cgroup/a/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=40\n");
+  EXPECT_EQ(read_memory_state(root_)->stalled, std::chrono::microseconds(40));
+  put("sys/fs/cgroup/a/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=x\n");
+  EXPECT_EQ(read_memory_state(root_)->stalled, std::chrono::microseconds(1500));
+}
+
 TEST_F(HostMemoryTest, MissingOrBrokenMeminfoIsAnError) {
   put("proc/meminfo", "MemTotal: lots\n");
   auto broken = read_host_memory(root_);
