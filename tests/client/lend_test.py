@@ -19,7 +19,8 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 class Coordinator:
     """`sluice coordinator` on a free port; `kill` and `start` again keep the port."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, least=LEAST, budget=BUDGET):
+        self.least, self.budget = least, budget
         self.token = folder / "token"
         self.token.write_text(TOKEN + "\n")
         self.token.chmod(0o600)
@@ -30,7 +31,7 @@ class Coordinator:
     def start(self):
         self.process = subprocess.Popen(
             [BINARY, "coordinator", "--port", str(self.port), "--token-file", str(self.token),
-             "--budget", f"cpu={BUDGET}", "--expiry", "2"],
+             "--budget", f"cpu={self.budget}", "--expiry", "2"],
             stderr=subprocess.PIPE, text=True, cwd=ROOT)
         for line in self.process.stderr:
             found = re.search(r"http://127.0.0.1:(\d+)", line)
@@ -47,8 +48,8 @@ class Coordinator:
 
     def options(self):
         return ["--lend", f"http://127.0.0.1:{self.port}", "--lend-token-file", str(self.token),
-                "--kv-cache-memory", f"{LEAST}-{LEAST + BUDGET}", "--max-num-seqs", "256",
-                "--max-model-len", "2048"]
+                "--kv-cache-memory", f"{self.least}-{self.least + self.budget}",
+                "--max-num-seqs", "256", "--max-model-len", "2048"]
 
 
 @pytest.fixture
