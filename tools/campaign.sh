@@ -9,6 +9,7 @@
 #   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
 #   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients;
 #                  makes their environments first, and takes as long as they take
+#   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
 #   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
@@ -239,6 +240,23 @@ run_clients() {
   result "clean"
 }
 
+# ---------------------------------------------------------------- lend-pages
+
+run_lend_pages() {
+  tools/install.sh build test
+  build "$preset" lent_pages_test
+  local test=build/$preset/src/lent_pages/lent_pages_test log=$results/lend-pages.log
+  local settings=("SLUICE_LEND_TRIALS=1000" "SLUICE_LEND_MIB=${LEND_MIB:-16}")
+  local filter='--gtest_filter=*StoppedBorrower*'
+  echo "${settings[*]} $test $filter"
+  if ! env "${settings[@]}" "$test" "$filter" >"$log" 2>&1; then
+    tail -20 "$log"
+    result "FAILED"
+    return 1
+  fi
+  result "$(grep trials "$log"): clean"
+}
+
 run_etcd() {
   tools/install.sh build test campaigns
   make build/venv/client.stamp
@@ -263,6 +281,7 @@ case $name in
   gateway-soak) run_kill tools/gateway_kill.py --soak ;;
   soak) run_soak ;;
   clients) run_clients ;;
+  lend-pages) run_lend_pages ;;
   etcd) run_etcd ;;
   *) usage ;;
 esac
