@@ -215,6 +215,16 @@ void add_lend_options(CLI::App& command, LendArguments& a) {
                   "the device's name at the coordinator; servers that share memory have the same "
                   "(default cpu)")
       ->group(group);
+  command
+      .add_option("--lend-pages", a.lend_pages,
+                  "with --lend: memory of this server above MIN, which other servers may use as a "
+                  "tier while it is idle, such as 2GiB; it takes it back within 150 ms")
+      ->group(group);
+  command
+      .add_option("--borrow-pages", a.borrow_pages,
+                  "with --lend: keeps KV blocks in memory that others lend by --lend-pages, at "
+                  "most so much; encrypted")
+      ->group(group);
 }
 
 CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {

@@ -32,8 +32,9 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
       ->group(group);
   command
       .add_option("--kv-cache-memory", texts.kv_cache_memory,
-                  "the most, such as 4GiB (default: half of what is free after weights); serve "
-                  "--lend: MIN-MAX")
+                  "the most, such as 4GiB (default: half of what is free after weights); "
+                  "serve: also MIN-MAX, which shrinks down to MIN while the system is short of "
+                  "memory")
       ->group(group);
   command
       .add_option("--gpu-memory-utilization", texts.gpu_memory_utilization,

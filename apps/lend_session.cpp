@@ -1,50 +1,54 @@
 #include "apps/lend_session.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/log.h"
 #include "base/memory_size.h"
-#include "http/fetch.h"
-#include "lending/lending_json.h"
+#include "device/cpu/host_memory.h"
 
 namespace sluice {
 namespace {
 
-constexpr Duration kAnswerTime = std::chrono::seconds(1);
-
-// Unique over the machines of a coordinator: the host's name and the process's id.
-std::string party_name() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string name(host.data());
-  std::erase_if(name, [](char c) {
-    return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             c == '-' || c == '.');
-  });
-  name.resize(std::min<std::size_t>(name.size(), 40));
-  return fmt::format("{}-{}", name.empty() ? "serve" : name, getpid());
-}
-
-std::string random_prefix() {
-  std::uint64_t bits = 0;
-  if (getrandom(&bits, sizeof(bits), 0) != static_cast<ssize_t>(sizeof(bits))) {
-    bits = static_cast<std::uint64_t>(getpid());
-  }
-  return fmt::format("{:016x}", bits);
-}
-
 LendingAgentOptions agent_options(const LendSettings& settings) {
-  return {.party = party_name(),
+  return {.party = lend_party_name(),
           .device = settings.device,
-          .key_prefix = random_prefix(),
+          .key_prefix = random_lend_word(),
           .least = settings.least,
           .most = settings.most};
+}
+
+// "MIN-MAX", which becomes MAX.
+Status read_bounds(std::string& text, LendSettings& settings) {
+  const std::size_t dash = text.find('-');
+  ASSIGN_OR_RETURN(settings.least,
+                   parse_memory_size("MIN of --kv-cache-memory", text.substr(0, dash)));
+  text.erase(0, dash + 1);
+  ASSIGN_OR_RETURN(settings.most, parse_memory_size("MAX of --kv-cache-memory", text));
+  if (settings.least <= settings.most) return {};
+  return invalid_argument("--kv-cache-memory MIN-MAX: MIN is above MAX");
+}
+
+Status read_pages(const LendArguments& arguments, LendSettings& settings) {
+  if (!arguments.lend_pages.empty() && !arguments.borrow_pages.empty()) {
+    return invalid_argument("--lend-pages and --borrow-pages exclude each other");
+  }
+  if (!arguments.lend_pages.empty()) {
+    ASSIGN_OR_RETURN(settings.lend_pages, parse_memory_size("--lend-pages", arguments.lend_pages));
+    if (settings.lend_pages > settings.most - settings.least) {
+      return invalid_argument(
+          "--lend-pages is memory that the server itself uses when it is busy, so it must be at "
+          "most MAX less MIN of --kv-cache-memory MIN-MAX");
+    }
+  }
+  if (!arguments.borrow_pages.empty()) {
+    ASSIGN_OR_RETURN(const std::int64_t most,
+                     parse_memory_size("--borrow-pages", arguments.borrow_pages));
+    settings.borrowed = std::make_shared<LentMemory>(most);  // shared with the tier
+  }
+  return {};
 }
 
 }  // namespace
@@ -53,12 +57,15 @@ Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& argu
                                                        std::string& kv_cache_memory) {
   const std::size_t dash = kv_cache_memory.find('-');
   if (arguments.url.empty()) {
-    if (!arguments.token_file.empty() || !arguments.device.empty()) {
-      return invalid_argument("--lend-token-file and --lend-device need --lend URL");
+    if (!arguments.token_file.empty() || !arguments.device.empty() ||
+        !arguments.lend_pages.empty() || !arguments.borrow_pages.empty()) {
+      return invalid_argument(
+          "--lend-token-file, --lend-device, --lend-pages and --borrow-pages need --lend URL");
     }
     if (dash == std::string::npos) return std::nullopt;
-    return invalid_argument(
-        "--kv-cache-memory MIN-MAX needs --lend URL, the coordinator that lends what is above MIN");
+    LendSettings settings;
+    RETURN_IF_ERROR(read_bounds(kv_cache_memory, settings));
+    return std::optional(std::move(settings));
   }
   if (dash == std::string::npos) {
     return invalid_argument(
@@ -74,46 +81,49 @@ Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& argu
     return parsed;
   }());
   ASSIGN_OR_RETURN(BearerToken token, BearerToken::load(arguments.token_file));
-  LendSettings settings{
-      url, arguments.url, std::move(token), arguments.device.empty() ? "cpu" : arguments.device, 0,
-      0};
-  ASSIGN_OR_RETURN(settings.least,
-                   parse_memory_size("MIN of --kv-cache-memory", kv_cache_memory.substr(0, dash)));
-  kv_cache_memory.erase(0, dash + 1);
-  ASSIGN_OR_RETURN(settings.most, parse_memory_size("MAX of --kv-cache-memory", kv_cache_memory));
-  if (settings.least <= settings.most) return std::optional(std::move(settings));
-  return invalid_argument("--kv-cache-memory MIN-MAX: MIN is above MAX");
+  LendSettings settings{.url = url,
+                        .url_text = arguments.url,
+                        .token = std::move(token),
+                        .device = arguments.device.empty() ? "cpu" : arguments.device};
+  RETURN_IF_ERROR(read_bounds(kv_cache_memory, settings));
+  RETURN_IF_ERROR(read_pages(arguments, settings));
+  return std::optional(std::move(settings));
 }
 
 Result<std::unique_ptr<LendSession>> LendSession::open(const LendSettings& settings,
                                                        http::EventLoop& loop, const Clock& clock,
                                                        ThreadedEngineLoop& engine,
                                                        ServerMetrics& metrics) {
-  http::HttpClientOptions options;
-  options.url = settings.url;
-  options.headers = {{"Authorization", settings.token.header()}};
-  options.connect_timeout = kAnswerTime;
-  options.silence_timeout = kAnswerTime;
-  auto client = http::HttpClient::open(loop, options);
-  if (!client) return with_context("--lend", std::move(client).error());
-  auto session = std::unique_ptr<LendSession>(
-      new LendSession(settings, std::move(options), loop, clock, engine, metrics));
-  session->client_ = *std::move(client);
+  auto session =
+      std::unique_ptr<LendSession>(new LendSession(settings, loop, clock, engine, metrics));
+  if (!settings.token) return session;
+  LendSession* const raw = session.get();
+  ASSIGN_OR_RETURN(
+      session->link_,
+      PartyLink::open(settings.url, *settings.token, loop,
+                      {.answer = [raw](const LendAnswer& answer) { raw->take(answer); },
+                       .failed = [raw](const std::string& cause) { raw->fail(cause); }}));
+  if (settings.lend_pages > 0) {
+    ASSIGN_OR_RETURN(session->lent_, PageLendSession::open(settings, loop, clock));
+  }
+  if (settings.borrowed) {
+    ASSIGN_OR_RETURN(session->borrowed_, PageBorrowSession::open(settings, loop, clock));
+  }
   return session;
 }
 
-LendSession::LendSession(const LendSettings& settings, http::HttpClientOptions client,
-                         http::EventLoop& loop, const Clock& clock, ThreadedEngineLoop& engine,
-                         ServerMetrics& metrics)
-    : options_(std::move(client)),
-      url_(settings.url_text),
+LendSession::LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
+                         ThreadedEngineLoop& engine, ServerMetrics& metrics)
+    : url_(settings.url_text),
       least_(settings.least),
       most_(settings.most),
       loop_(loop),
       clock_(clock),
       engine_(engine),
       metrics_(metrics),
-      agent_(agent_options(settings)) {}
+      agent_(agent_options(settings)),
+      shared_(settings.token.has_value()),
+      pressure_(settings.least, settings.most) {}
 
 void LendSession::start(std::int64_t block_bytes, std::int32_t max_num_seqs) {
   block_bytes_ = block_bytes;
@@ -134,47 +144,72 @@ void LendSession::look() {
   const std::int32_t blocks =
       obeys ? gauges.kv_blocks_backed : std::max(gauges.kv_blocks_backed, gauges.kv_limit_blocks);
   LendingLoad load;
-  load.limit = agent_.limit();
+  load.limit = set_ == 0 ? least_ : set_;
   load.used = gauges.kv_blocks_used * block_bytes_;
   load.backed = blocks * block_bytes_;
   load.waiting = gauges.waiting;
   load.slots_full = gauges.running >= max_num_seqs_;
+  watch_pressure(load.backed);
+  const bool pressed = pressure_.cap().has_value();
+  if (lent_) lent_->look(load, agent_.limit(), pressed);
+  if (borrowed_) borrowed_->look();
+  // The coordinator's part of it.
+  const std::int64_t own = lent_ ? lent_->own_bytes() : 0;
+  load.used = std::max<std::int64_t>(load.used - own, 0);
+  load.backed = std::max<std::int64_t>(load.backed - own, 0);
+  load.limit = agent_.limit();
+  // More could not be used.
+  load.slots_full = load.slots_full || pressed;
   agent_.update(clock_.now(), load);
-  if (agent_.limit() != set_) {
-    set_ = agent_.limit();
+  std::int64_t limit = shared_ ? std::min(agent_.limit() + own, most_) : most_;
+  if (pressed) limit = std::max(least_, std::min(limit, *pressure_.cap()));
+  if (limit != set_) {
+    set_ = limit;
     engine_.limit_kv(set_);
   }
-  metrics_.lending({.limit_bytes = agent_.limit(),
+  metrics_.lending({.limit_bytes = limit,
                     .borrowed_bytes = agent_.borrowed(),
                     .joined = agent_.state() == LendingState::kJoined,
-                    .recalls = agent_.recalls()});
+                    .recalls = agent_.recalls(),
+                    .pages_lent_bytes = lent_ ? lent_->lent_bytes() : 0,
+                    .pages_revoked = lent_ ? lent_->revoked() : 0,
+                    .pages_borrowed_bytes = borrowed_ ? borrowed_->borrowed_bytes() : 0,
+                    .pressed = pressed});
   tell();
 }
 
+void LendSession::watch_pressure(std::int64_t backed) {
+  const TimePoint now = clock_.now();
+  if (!pressure_known_ || now < next_pressure_) return;
+  next_pressure_ = now + kPressureTick;
+  const auto state = read_memory_state("/");
+  if (!state) {
+    pressure_known_ = false;
+    return log_warning(
+        fmt::format("--kv-cache-memory: {}; KV memory does not shrink when memory is short",
+                    state.error().message));
+  }
+  const bool before = pressure_.cap().has_value();
+  pressure_.look(now, {.headroom = state->left, .stalled = state->stalled}, backed);
+  if (pressure_.cap().has_value() == before) return;
+  if (before) return log_info("--kv-cache-memory: the system has memory again");
+  log_info(
+      fmt::format("--kv-cache-memory: the system is short of memory ({} MiB are left); KV "
+                  "memory shrinks down to {} MiB",
+                  state->left >> 20, least_ >> 20));
+}
+
 void LendSession::send() {
+  if (!shared_) return;
   if (engine_.state() != EngineState::kReady) return;
-  const auto message = agent_.next(clock_.now());
-  if (!message) return;
-  body_.clear();
-  client_->start({.method = "POST",
-                  .path = "/v1/" + std::string(lend_verb_name(message->verb)),
-                  .body = lend_request_json(*message)},
-                 *this);
+  if (const auto message = agent_.next(clock_.now())) link_->send(*message);
+  if (lent_) lent_->send();
+  if (borrowed_) borrowed_->send();
 }
 
-void LendSession::on_head(const http::ResponseHead&) {}
-
-void LendSession::on_body(std::string_view piece) {
-  if (body_.size() + piece.size() <= kMaxLendingBody) body_ += piece;
-}
-
-void LendSession::on_end(Status status) {
-  if (!status) return fail(status.error().message);
-  const auto answer = parse_lend_answer(body_);
-  if (!answer) return fail(answer.error().message);
-  if (answer->fault == LendFault::kNotLeading) return fail(answer->message);
-  agent_.answer(*answer);
-  if (answer->fault != LendFault::kNone) cause_ = answer->message;
+void LendSession::take(const LendAnswer& answer) {
+  agent_.answer(answer);
+  if (answer.fault != LendFault::kNone) cause_ = answer.message;
   // The answer may have changed the limit, or ask for another message at once.
   look();
   loop_.post([this] { send(); });
@@ -187,6 +222,7 @@ void LendSession::fail(const std::string& cause) {
 }
 
 void LendSession::tell() {
+  if (!shared_) return;
   const LendingState state = agent_.state();
   if (told_ == state || (!told_ && state == LendingState::kAlone && cause_.empty())) return;
   told_ = state;
@@ -208,12 +244,10 @@ void LendSession::tell() {
 }
 
 void LendSession::leave() {
-  client_.reset();
-  const auto message = agent_.leave();
-  if (!message) return;
-  const auto answer = http::fetch(
-      options_, {.method = "POST", .path = "/v1/leave", .body = lend_request_json(*message)});
-  if (!answer) log_warning(fmt::format("--lend: {}: {}", url_, answer.error().message));
+  if (!shared_) return;
+  if (lent_) lent_->leave();
+  if (borrowed_) borrowed_->leave();
+  link_->leave(agent_.leave(), url_);
 }
 
 }  // namespace sluice

@@ -1,7 +1,10 @@
-// LendSession: `serve --lend`: a LendingAgent that talks to the coordinator over HTTP and sets the
-// KV limit of the server's engine. It looks at the engine kTick apart and logs when it joins, when
-// no coordinator answers, and when another process takes its name.
-// Owner: the server. Threads: the event loop's; leave() after the loop has ended.
+// LendSession: `serve --kv-cache-memory MIN-MAX`: sets the KV limit of the server's engine. With
+// --lend a LendingAgent talks to the coordinator over HTTP and says how much there is; with
+// --lend-pages the limit also has the part of that memory that is not lent. While the system is
+// short of memory the limit is lower (PressurePolicy). The session looks at the engine kTick apart,
+// and logs when it joins, when no coordinator answers, when another process takes its name, and
+// when memory is short. Owner: the server. Threads: the event loop's; leave() after the loop has
+// ended.
 #pragma once
 
 #include <cstdint>
@@ -9,41 +12,30 @@
 #include <optional>
 #include <string>
 
+#include "apps/lend_settings.h"
+#include "apps/page_session.h"
+#include "apps/party_link.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "http/base_url.h"
 #include "http/event_loop.h"
-#include "http/http_client.h"
 #include "lending/lending_agent.h"
+#include "lending/pressure_policy.h"
 #include "membership/bearer_token.h"
 #include "server/server_metrics.h"
 #include "server/threaded_engine_loop.h"
 
 namespace sluice {
 
-// As given; empty = not given.
-struct LendArguments {
-  std::string url;
-  std::string token_file;
-  std::string device;
-};
-
-struct LendSettings {
-  http::BaseUrl url;
-  std::string url_text;
-  BearerToken token;
-  std::string device;
-  std::int64_t least = 0;  // MIN and MAX of --kv-cache-memory
-  std::int64_t most = 0;
-};
-
-// Absent without --lend. `kv_cache_memory` is "MIN-MAX" then, and becomes MAX. Errors name the
+// Absent unless `kv_cache_memory` is "MIN-MAX", which becomes MAX. Errors name the
 // option.
 Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& arguments,
                                                        std::string& kv_cache_memory);
 
-class LendSession final : private http::ResponseSink {
+class LendSession final {
  public:
   static constexpr Duration kTick = std::chrono::milliseconds(20);
+  static constexpr Duration kPressureTick = std::chrono::milliseconds(100);
 
   // Errors: the coordinator's host is unknown. REQUIRES: all outlive the session, and the loop does
   // not run once the session has ended.
@@ -58,20 +50,17 @@ class LendSession final : private http::ResponseSink {
   void leave();
 
  private:
-  LendSession(const LendSettings& settings, http::HttpClientOptions client, http::EventLoop& loop,
-              const Clock& clock, ThreadedEngineLoop& engine, ServerMetrics& metrics);
-
-  void on_head(const http::ResponseHead& head) override;
-  void on_body(std::string_view piece) override;
-  void on_end(Status status) override;
+  LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
+              ThreadedEngineLoop& engine, ServerMetrics& metrics);
 
   void tick();
+  void watch_pressure(std::int64_t backed);
   void look();  // at the engine: updates agent, limit and metrics
   void send();
+  void take(const LendAnswer& answer);
   void fail(const std::string& cause);
   void tell();
 
-  const http::HttpClientOptions options_;
   const std::string url_;
   const std::int64_t least_;
   const std::int64_t most_;
@@ -80,13 +69,18 @@ class LendSession final : private http::ResponseSink {
   ThreadedEngineLoop& engine_;
   ServerMetrics& metrics_;
   LendingAgent agent_;
-  std::unique_ptr<http::HttpClient> client_;
-  std::string body_;
+  std::unique_ptr<PartyLink> link_;
+  std::unique_ptr<PageLendSession> lent_;        // null without --lend-pages
+  std::unique_ptr<PageBorrowSession> borrowed_;  // null without --borrow-pages
   std::int64_t block_bytes_ = 0;
   std::int32_t max_num_seqs_ = 0;
   std::int64_t set_ = 0;  // the engine's limit, as it was told
   std::string cause_;     // why no coordinator answers
   std::optional<LendingState> told_;
+  const bool shared_;  // there is a coordinator
+  PressurePolicy pressure_;
+  TimePoint next_pressure_{};
+  bool pressure_known_ = true;  // the system says how much memory is left
 };
 
 }  // namespace sluice

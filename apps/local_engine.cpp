@@ -3,6 +3,7 @@
 #include "apps/kv_disk.h"
 #include "apps/make_device.h"
 #include "apps/tbt_goal.h"
+#include "offload/lent_tier.h"
 
 namespace sluice {
 
@@ -22,6 +23,13 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
     RETURN_IF_ERROR(
         add_kv_disk(directory, chosen, snapshot.model(), *local.device, clock, executor));
     timeline.mark("KV disk");
+  }
+  if (chosen.lent_memory) {
+    auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes());
+    if (!tier) return with_context("--borrow-pages", tier.error());
+    if (auto added = add_tier(*std::move(tier), executor); !added) {
+      return with_context("--borrow-pages", added.error());
+    }
   }
   local.loaded = make_engine(std::move(executor), clock, timeline);
   return local;

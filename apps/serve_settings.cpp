@@ -174,6 +174,22 @@ Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
   return std::optional<FunctionSettings>(functions);
 }
 
+Status add_lent_memory(const LendSettings& lend, EngineOptions& engine) {
+  if (lend.lend_pages > 0 && engine.device == DeviceKind::kCuda) {
+    return unsupported("--lend-pages lends memory of the CPU, so it needs --device cpu");
+  }
+  if (!lend.borrowed) return {};
+  if (engine.kv_disk) {
+    return invalid_argument("--borrow-pages and --kv-disk exclude each other: there is one tier");
+  }
+  if (engine.prefix_caching == PrefixCaching::kOff) {
+    return invalid_argument(
+        "--borrow-pages needs the prefix cache, which --no-enable-prefix-caching turns off");
+  }
+  engine.lent_memory = lend.borrowed;
+  return {};
+}
+
 }  // namespace
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
@@ -209,10 +225,14 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   EngineOptionTexts engine = a.engine;
   ASSIGN_OR_RETURN(s.lend, read_lend_settings(a.lend, engine.kv_cache_memory));
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(engine));
-  if (s.lend) s.engine.kv_cache_least = s.lend->least;
+  if (s.lend) {
+    s.engine.kv_cache_least = s.lend->least;
+    RETURN_IF_ERROR(add_lent_memory(*s.lend, s.engine));
+  }
   ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
   if (s.lend && s.functions) {
-    return invalid_argument("--lend and --isolation process exclude each other");
+    return invalid_argument(
+        "--kv-cache-memory MIN-MAX (as for --lend) and --isolation process exclude each other");
   }
   ASSIGN_OR_RETURN(const auto policy, make_policy(s.engine.scheduler));
   const bool budget_given = !a.engine.token_budget.empty() || s.engine.tbt_slo;

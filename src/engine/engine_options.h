@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,8 @@ struct KvDiskSettings {
   std::string key_file;           // the blocks are encrypted with its key; empty: they are not
 };
 
+class LentMemory;
+
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
@@ -96,6 +99,8 @@ struct EngineOptions {
   // with this limit. Absent: memory is not lent.
   std::optional<std::int64_t> kv_cache_least;
   std::optional<KvDiskSettings> kv_disk;  // the command adds it (add_tier())
+  // The same, in memory that other processes lend. Shared with the side that speaks to them.
+  std::shared_ptr<LentMemory> lent_memory = nullptr;
   // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};
   std::int32_t threads = 0;    // 0: as base/thread_plan.h says

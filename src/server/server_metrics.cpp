@@ -179,6 +179,16 @@ void ServerMetrics::write_lending(PrometheusWriter& writer) const {
   write_number(writer, lending_->joined ? 1 : 0);
   writer.counter("kv_recalls_total", "Times that the coordinator asked for memory back.");
   write_number(writer, static_cast<double>(lending_->recalls));
+  writer.gauge("kv_memory_pressed",
+               "1 while the system is short of memory and lowers kv_limit_bytes.");
+  write_number(writer, lending_->pressed ? 1 : 0);
+  writer.gauge("kv_pages_lent_bytes", "Memory of this process that others use as a tier.");
+  write_number(writer, static_cast<double>(lending_->pages_lent_bytes));
+  writer.counter("kv_pages_revoked_total", "Times that such memory was taken back by force.");
+  write_number(writer, static_cast<double>(lending_->pages_revoked));
+  writer.gauge("kv_pages_borrowed_bytes",
+               "Memory of other processes that this one's tier may use.");
+  write_number(writer, static_cast<double>(lending_->pages_borrowed_bytes));
 }
 
 void ServerMetrics::steps(std::span<const StepRecord> steps) {

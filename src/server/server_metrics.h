@@ -78,6 +78,11 @@ struct LendingGauges {
   std::int64_t borrowed_bytes = 0;  // the part of it that is borrowed
   bool joined = false;              // a coordinator answers
   std::uint64_t recalls = 0;        // since the start
+  // Leases of pages.
+  std::int64_t pages_lent_bytes = 0;
+  std::uint64_t pages_revoked = 0;  // times, since the start
+  std::int64_t pages_borrowed_bytes = 0;
+  bool pressed = false;  // the system is short of memory, so the limit is lower
 };
 
 class ServerMetrics {

@@ -1,0 +1,89 @@
+"""A server that keeps KV blocks in memory of another server (docs/elastic-memory.md)."""
+
+import signal
+
+import pytest
+from lend_test import LEAST, MIB, Burst, Coordinator, await_metric
+from serving import NAME, Server
+
+LENT = 16 * MIB
+PROMPTS = [[10 + index] * 400 + [index] for index in range(20)]  # together twice the borrower's KV
+
+
+@pytest.fixture(name="coordinator")
+def fixture_coordinator(tmp_path):
+    running = Coordinator(tmp_path)
+    yield running
+    running.stop()
+
+
+def lender(coordinator, expected_status=0):
+    return Server(*coordinator.options(), "--lend-pages", str(LENT),
+                  expected_status=expected_status)
+
+
+def borrower(coordinator, expected_status=0):
+    options = coordinator.options()
+    options[options.index("--kv-cache-memory") + 1] = f"{LEAST}-{LEAST}"
+    return Server(*options, "--borrow-pages", str(LENT), expected_status=expected_status)
+
+
+def texts(server):
+    answers = []
+    for prompt in PROMPTS:
+        answer = server.post("/v1/completions", {"model": NAME, "prompt": prompt, "max_tokens": 8,
+                                                 "temperature": 0, "ignore_eos": True})
+        assert answer.status == 200, answer.body
+        answers.append(answer.json()["choices"][0]["text"])
+    return answers
+
+
+def await_lent(lends, borrows):
+    await_metric(borrows, "kv_pages_borrowed_bytes", lambda value: value == LENT)
+    await_metric(lends, "kv_pages_lent_bytes", lambda value: value == LENT)
+
+
+def await_loads(server, expected):
+    """Until blocks have come back. A server that finds computing faster tries it now and then."""
+    before = server.metrics()["kv_tier_blocks_loaded_total"]
+    while server.metrics()["kv_tier_blocks_loaded_total"] == before:
+        assert texts(server) == expected
+
+
+def test_blocks_come_back_and_a_stopped_borrower_delays_nobody(coordinator):
+    with lender(coordinator) as lends, borrower(coordinator) as borrows:
+        await_lent(lends, borrows)
+        assert lends.metrics()["kv_limit_bytes"] == LEAST
+        expected = texts(borrows)
+        await_loads(borrows, expected)
+        with borrows.stopped():
+            burst = Burst(lends, 40, 200, lasting=True)
+            await_metric(lends, "kv_pages_lent_bytes", lambda value: value == 0)
+            await_metric(lends, "kv_limit_bytes", lambda value: value >= LEAST + LENT)
+            burst.join()
+        assert lends.metrics()["kv_pages_revoked_total"] > 0
+        assert texts(borrows) == expected
+        # The lender is calm again, and lends again.
+        await_lent(lends, borrows)
+        await_loads(borrows, expected)
+
+
+def test_servers_that_are_killed(coordinator):
+    with lender(coordinator) as lends:
+        with borrower(coordinator, expected_status=-signal.SIGKILL) as victim:
+            await_lent(lends, victim)
+            expected = texts(victim)
+            victim.process.kill()
+            victim.process.wait()
+        await_metric(lends, "kv_pages_lent_bytes", lambda value: value == 0)
+    with borrower(coordinator) as borrows:
+        with lender(coordinator, expected_status=-signal.SIGKILL) as victim:
+            await_lent(victim, borrows)
+            assert texts(borrows) == expected
+            victim.process.kill()
+            victim.process.wait()
+        await_metric(borrows, "kv_pages_borrowed_bytes", lambda value: value == 0)
+        assert texts(borrows) == expected
+        with lender(coordinator) as later:
+            await_lent(later, borrows)
+            await_loads(borrows, expected)

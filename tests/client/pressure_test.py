@@ -1,0 +1,110 @@
+"""KV memory that shrinks while its control group's memory is short (docs/elastic-memory.md)."""
+
+import os
+import pathlib
+import time
+
+import pytest
+import serving
+from lend_test import MIB, await_metric
+from serving import LONG_WAIT, NAME, PATIENCE, Server
+
+LEAST, MOST = 4 * MIB, 256 * MIB
+ROOT = pathlib.Path("/sys/fs/cgroup")
+
+
+class Group:
+    """A control group of this test, with the kernel's memory controller of version 1 or 2."""
+
+    def __init__(self):
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        name = f"sluice-test-{os.getpid()}"
+        self.folder = None
+        for line in lines:
+            _, controllers, own = line.split(":", 2)
+            unified = not controllers
+            if not unified and "memory" not in controllers.split(","):
+                continue
+            mount = ROOT if unified else ROOT / "memory"
+            limit, usage = (("memory.max", "memory.current") if unified else
+                            ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+            for parent in (mount / own.lstrip("/"), mount):
+                try:
+                    (parent / name).mkdir()
+                except OSError:
+                    continue
+                if os.access(parent / name / limit, os.W_OK):
+                    self.folder, self.limit, self.usage = parent / name, limit, usage
+                    self.none = "max" if unified else "-1"
+                    return
+                (parent / name).rmdir()
+
+    def used(self):
+        """Bytes that stay: page cache that was not used lately goes first."""
+        stat = dict(line.split() for line in
+                    (self.folder / "memory.stat").read_text(encoding="utf-8").splitlines())
+        inactive = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+        return int((self.folder / self.usage).read_text(encoding="utf-8")) - inactive
+
+    def set_limit(self, value):
+        (self.folder / self.limit).write_text(f"{value}\n", encoding="utf-8")
+
+
+@pytest.fixture(name="group")
+def fixture_group(tmp_path, monkeypatch):
+    made = Group()
+    if made.folder is None:
+        pytest.skip("no memory controller of control groups that this user may write: run as root "
+                    "of the machine, or delegate one")
+    script = tmp_path / "in_group"
+    script.write_text(f'#!/bin/sh\necho $$ > {made.folder}/cgroup.procs || exit 1\n'
+                      f'exec "{os.path.abspath(serving.BINARY)}" "$@"\n', encoding="utf-8")
+    script.chmod(0o700)
+    monkeypatch.setattr(serving, "BINARY", str(script))
+    yield made
+    made.folder.rmdir()
+
+
+def answer(server, index):
+    body = {"model": NAME, "prompt": [10 + index % 50] * 900 + [index], "max_tokens": 4,
+            "temperature": 0, "ignore_eos": True}
+    got = server.post("/v1/completions", body)
+    assert got.status == 200, got.body
+    return got.json()["choices"][0]["text"]
+
+
+def await_limit(server):
+    """Until the server has looked at the system for the first time, and at most MOST."""
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while server.metrics().get("kv_limit_bytes") != MOST:
+        assert time.monotonic() < deadline, server.stderr()
+        time.sleep(0.02)
+
+
+def test_kv_memory_gives_way_and_grows_back(group):
+    with Server("--kv-cache-memory", f"{LEAST}-{MOST}") as server:
+        await_limit(server)
+        before = group.used()
+        expected = [answer(server, index) for index in range(70)]
+        grown = group.used()
+        assert grown > before + 32 * MIB
+        # No swap, and no more than the group has: the kernel would kill the server soon.
+        group.set_limit(grown + 8 * MIB)
+        await_metric(server, "kv_memory_pressed", lambda value: value == 1)
+        while group.used() > grown - 20 * MIB:
+            # An answer that needs memory does not wait for it, and does not fail.
+            assert answer(server, 3) == expected[3]
+        assert server.metrics()["kv_limit_bytes"] >= LEAST
+        assert [answer(server, index) for index in range(0, 70, 7)] == expected[::7]
+        group.set_limit(group.none)
+        await_limit(server)
+        assert server.metrics()["kv_memory_pressed"] == 0
+        assert "short of memory" in server.stderr() and "has memory again" in server.stderr()
+
+
+def test_requests_must_fit_the_minimum():
+    with Server("--kv-cache-memory", f"{MIB // 2}-{MOST}") as server:
+        body = {"model": NAME, "prompt": [10] * 900, "max_tokens": 4}
+        refused = server.post("/v1/completions", body)
+        assert refused.status == 429 and "--kv-cache-memory" in refused.json()["error"]["message"]
+        assert server.complete("x", max_tokens=4)
