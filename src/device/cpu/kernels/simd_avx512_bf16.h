@@ -10,8 +10,9 @@
 namespace sluice::kernels {
 
 // The bytes of codes of two blocks of INT4, as words; those of the first block begin at `first`.
+// Not inline: see check_symbols.cmake.
 template <int first>
-alignas(64) inline constexpr std::array<std::uint8_t, 64> kCodesOfPair = [] {
+alignas(64) static constexpr std::array<std::uint8_t, 64> kCodesOfPair = [] {
   std::array<std::uint8_t, 64> order{};
   for (int i = 0; i < 64; ++i) {
     order[static_cast<std::size_t>(i)] =
