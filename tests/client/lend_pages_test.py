@@ -1,10 +1,11 @@
 """A server that keeps KV blocks in memory of another server (docs/elastic-memory.md)."""
 
 import signal
+import subprocess
 
 import pytest
 from lend_test import LEAST, MIB, Burst, Coordinator, await_metric
-from serving import NAME, Server
+from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE, Server
 
 LENT = 16 * MIB
 PROMPTS = [[10 + index] * 400 + [index] for index in range(20)]  # together twice the borrower's KV
@@ -87,3 +88,31 @@ def test_servers_that_are_killed(coordinator):
         with lender(coordinator) as later:
             await_lent(later, borrows)
             await_loads(borrows, expected)
+
+
+def test_options_that_do_not_go_together(coordinator):
+    def refused(*options):
+        got = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
+                             timeout=LONG_WAIT * PATIENCE, check=False)
+        assert got.returncode == 2, got.stderr
+        return got.stderr
+
+    lend = coordinator.options()
+    assert "need --lend URL" in refused("--lend-pages", "1MiB")
+    assert "need --lend URL" in refused("--borrow-pages", "1MiB")
+    assert "exclude each other" in refused(*lend, "--lend-pages", "1MiB", "--borrow-pages", "1MiB")
+    assert "MAX less MIN" in refused(*lend, "--lend-pages", "1GiB")
+    assert "--lend-pages" in refused(*lend, "--lend-pages", "-1")
+    assert "one tier" in refused(*lend, "--borrow-pages", "1MiB", "--kv-disk", "kv:1MiB")
+    assert "prefix cache" in refused(*lend, "--borrow-pages", "1MiB",
+                                     "--no-enable-prefix-caching")
+    assert "MIN is above MAX" in refused("--kv-cache-memory", "2MiB-1MiB")
+    small = refused_at_load(*lend, "--borrow-pages", "1KiB")
+    assert "--borrow-pages" in small and "no room for a block" in small
+
+
+def refused_at_load(*options):
+    got = subprocess.run([BINARY, "serve", MODEL, "--port", "0", *options], capture_output=True,
+                         text=True, timeout=LONG_WAIT * PATIENCE, check=False)
+    assert got.returncode == 1, got.stderr
+    return got.stderr
