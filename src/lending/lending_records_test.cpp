@@ -57,6 +57,35 @@ std::string describe(LendingBook& book, int now) {
   return text;
 }
 
+TEST(LendingRecordsTest, BorrowersFindTheSocketOfTheirLenderAgain) {
+  LendingBook book({}, at(-60'000));
+  const auto send = [&](LendRequest request) {
+    request.key = request.party + std::to_string(static_cast<int>(request.verb));
+    return book.handle(at(0), request).reply.epoch;
+  };
+  const std::uint64_t lender = send({.verb = LendVerb::kJoin,
+                                     .party = "l",
+                                     .device = "cpu",
+                                     .kind = LendKind::kPages,
+                                     .socket = "here",
+                                     .leases = {{"pages", 100}}});
+  const std::uint64_t borrower =
+      send({.verb = LendVerb::kJoin, .party = "b", .device = "cpu", .kind = LendKind::kPages});
+  send({.verb = LendVerb::kAllocate, .party = "b", .epoch = borrower, .bytes = 60});
+  Store store;
+  store.follow(book);
+  LendingBook later({}, at(0), store.records(), true);
+  const LendAnswer found =
+      later.handle(at(1), {.verb = LendVerb::kHeartbeat, .party = "b", .epoch = borrower});
+  ASSERT_EQ(found.reply.loans.size(), 1U);
+  EXPECT_EQ(found.reply.loans[0].socket, "here");
+  EXPECT_EQ(found.reply.loans[0].bytes, 60);
+  const LendAnswer own =
+      later.handle(at(1), {.verb = LendVerb::kHeartbeat, .party = "l", .epoch = lender});
+  ASSERT_EQ(own.reply.leases.size(), 1U);
+  EXPECT_EQ(own.reply.leases[0].holders, (std::vector<LeaseHolder>{{"b", 60, 60}}));
+}
+
 // At any time the book that is made of the stored records is the book that wrote them.
 TEST(LendingRecordsRandomTest, TheStoreFollowsTheBook) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -70,13 +99,18 @@ TEST(LendingRecordsRandomTest, TheStoreFollowsTheBook) {
     for (int i = 0; i < 300; ++i) {
       now += static_cast<int>(rng.below(8));
       LendRequest request;
-      request.verb = static_cast<LendVerb>(rng.below(9));
+      request.verb = static_cast<LendVerb>(rng.below(10));
       request.party = std::string(1, static_cast<char>('a' + rng.below(4)));
       request.key = "k" + std::to_string(rng.below(200));
       request.device = rng.below(8) == 0 ? "gpu" : "cpu";
       const char* const leases[] = {"x", "y", "a/x", "b/y", "budget/cpu"};
       request.lease = leases[rng.below(5)];
-      if (request.verb != LendVerb::kUnlease) {  // it has no such field
+      if (request.party == "d" || rng.below(9) == 0) {
+        request.kind = LendKind::kPages;
+        request.socket = "s";
+      }
+      // These have no such field.
+      if (request.verb != LendVerb::kUnlease && request.verb != LendVerb::kRevoke) {
         request.bytes = static_cast<std::int64_t>(rng.below(400)) - 5;
       }
       if (rng.below(2) == 0) {
