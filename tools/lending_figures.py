@@ -3,19 +3,19 @@
 machine.
 
     tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
-        [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB] [--streams 4]
-        [--pairs 3] [--json]
+        [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB]
+        [--streams 4] [--pairs 3] [--json]
 
 burst: two servers have --whole together. --burst requests come at once to one of them, while the
 other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
 figure is the P99 TTFT of the burst, lending to halves (goal 0.5), and the mean answer time of the
 other's client (goal 1.05).
 
-reclaim: another program lends --lent to a server with --least of its own. --burst requests fill all of
-it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks are cached
-and the streams go on, the program takes everything back. The figures are the seconds until it has it
-(goal 1), and the P99 of the streams' times between tokens in the --window seconds from then on, to that
-of the seconds before (goal 1.5).
+reclaim: another program lends --lent to a server with --least of its own. --burst requests fill
+all of it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks
+are cached and the streams go on, the program takes everything back. The figures are the seconds
+until it has it (goal 1), and the P99 of the streams' times between tokens in the --window seconds
+from then on, to that of the seconds before (goal 1.5).
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -245,8 +245,8 @@ class Figures:
             for each in streams:
                 each.done()
             if not before or not after:
-                raise SystemExit(f"the streams had {len(before)} gaps before and {len(after)} after; "
-                                 "give a larger --window")
+                raise SystemExit(f"the streams had {len(before)} gaps before and {len(after)} "
+                                 "after; give a larger --window")
             return {"lent_bytes": lent, "seconds": took, "p99_tbt_before_s": p99(before),
                     "p99_tbt_after_s": p99(after), "tbt_ratio": p99(after) / p99(before)}
 
