@@ -208,10 +208,11 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   EXPECT_TRUE(std::filesystem::exists(found["profile"].get<std::string>()));
   EXPECT_TRUE(found["profile"].get<std::string>().starts_with(cache));
 
-  const json memory = parse_json(
+  const ProcessResult needs =
       profile({"--json", "--slo-ttft-ms", "200", "--slo-tbt-ms", "1000", "--lengths", "fixed:8,8",
-               "--num-requests", "20000", "--kv-cache-memory", "1MiB", "--burst-seconds", "0.1"})
-          .out)["memory"];
+               "--num-requests", "20000", "--kv-cache-memory", "1MiB", "--burst-seconds", "0.1"});
+  ASSERT_EQ(needs.exit_code, 0) << needs.err;
+  const json memory = parse_json(needs.out)["memory"];
   EXPECT_GT(memory["capacity_request_rate"], 0);
   EXPECT_GT(memory["kv_in_use_gb"], 0);
   EXPECT_LE(memory["kv_in_use_gb"], memory["kv_gb"]);
