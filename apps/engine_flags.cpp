@@ -47,13 +47,18 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
                   "(default 0: never)")
       ->group(group);
   command
-      .add_option(
-          "--kv-disk", texts.kv_disk,
-          "DIR:SIZE[,free=SIZE][,age=TIME][,daily=SIZE][,stream=SIZE]: a folder that keeps KV "
-          "blocks, also for "
-          "later starts, such as kv:50GiB; the limits: room that stays free (default 1GiB), days "
-          "or hours without use (default 30d), bytes written a day (default: no limit), and the "
-          "part of SIZE for a request that needs more than the KV memory (default: none)")
+      .add_option("--kv-disk", texts.kv_disk,
+                  "DIR:SIZE[,free=SIZE][,age=TIME][,daily=SIZE][,stream=SIZE][,evict=HOW][,io=HOW]:"
+                  " a folder "
+                  "that keeps KV blocks, also for later starts, such as kv:50GiB; the limits: room "
+                  "that stays "
+                  "free (default 1GiB), days or hours without use (default 30d), bytes written a "
+                  "day (default: "
+                  "no limit), and the part of SIZE for a request that needs more than the KV "
+                  "memory (default: "
+                  "none); which block makes room: lru (default) or seconds of computation saved; "
+                  "reads with "
+                  "io_uring (uring, the default where it is allowed) or threads")
       ->group(group);
   command
       .add_option("--kv-disk-key", texts.kv_disk_key,

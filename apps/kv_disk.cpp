@@ -81,11 +81,21 @@ Status parse_limit(std::string_view text, KvDiskSettings& settings) {
     ASSIGN_OR_RETURN(settings.daily_bytes, parse_memory_size("--kv-disk daily", value));
   } else if (name == "stream") {
     ASSIGN_OR_RETURN(settings.stream_bytes, parse_memory_size("--kv-disk stream", value));
+  } else if (name == "evict") {
+    if (value != "seconds" && value != "lru") {
+      return invalid_argument(fmt::format("--kv-disk evict={}: expected lru or seconds", value));
+    }
+    settings.eviction = value == "lru" ? TierEviction::kLeastRecent : TierEviction::kSeconds;
+  } else if (name == "io") {
+    if (value != "uring" && value != "threads") {
+      return invalid_argument(fmt::format("--kv-disk io={}: expected uring or threads", value));
+    }
+    settings.uring = value == "uring";
   } else {
-    return invalid_argument(fmt::format(
-        "--kv-disk has no limit '{}'; after SIZE there may be free=SIZE, age=TIME, daily=SIZE, "
-        "stream=SIZE",
-        text));
+    return invalid_argument(
+        fmt::format("--kv-disk has no limit '{}'; after SIZE there may be free=SIZE, age=TIME, "
+                    "daily=SIZE, stream=SIZE, evict=lru|seconds, io=uring|threads",
+                    text));
   }
   return {};
 }
@@ -112,10 +122,14 @@ std::string folder_of(const KvDiskSettings& settings) {
 }
 
 // A folder with blocks under another key looks like one of other models.
-void log_tier(const DiskTier::Options& disk, std::size_t stored, std::int32_t pages) {
-  log_info(fmt::format("{}: {} of {} blocks of {} KiB are there{}", disk.folder, stored, pages,
-                       disk.block_bytes >> 10,
-                       disk.sealing == Sealing::kAesGcm ? ", encrypted" : ""));
+void log_tier(const DiskTier::Options& disk, std::size_t stored, std::int32_t pages,
+              int reads_at_once) {
+  const std::string reads = reads_at_once > 1
+                                ? fmt::format("io_uring, {} at once", disk.threads * reads_at_once)
+                                : fmt::format("{} threads", disk.threads);
+  log_info(fmt::format("{}: {} of {} blocks of {} KiB are there{}; reads by {}", disk.folder,
+                       stored, pages, disk.block_bytes >> 10,
+                       disk.sealing == Sealing::kAesGcm ? ", encrypted" : "", reads));
   const auto contents = list_tier_folder(disk.folder);
   if (stored > 0 || !contents || contents->empty()) return;
   log_info(fmt::format("{}: it has blocks of {} other models, versions or keys, which are not used",
@@ -177,6 +191,7 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
     disk.free_bytes = static_cast<std::uint64_t>(options.kv_disk->free_bytes);
   }
   if (options.kv_disk->max_age_s > 0) disk.max_age_s = options.kv_disk->max_age_s;
+  disk.uring = options.kv_disk->uring;
   disk.daily_bytes = static_cast<std::uint64_t>(options.kv_disk->daily_bytes);
   disk.block_bytes = executor.contents->block_bytes();
   ASSIGN_OR_RETURN(disk.identity, identity_of(directory, options, known, device, executor));
@@ -186,10 +201,11 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   if (!tier) return with_context("--kv-disk", tier.error());
   executor.kv_identity.model_digest = secret_digest(disk.secret, disk.identity);
   const std::int32_t pages = (*tier)->num_pages();
-  if (auto added = add_tier(*std::move(tier), executor); !added) {
+  const int reads = (*tier)->reads_at_once();
+  if (auto added = add_tier(*std::move(tier), options.kv_disk->eviction, executor); !added) {
     return with_context("--kv-disk", added.error());
   }
-  log_tier(disk, executor.stored.size(), pages);
+  log_tier(disk, executor.stored.size(), pages, reads);
   return stream_bytes > 0 ? add_long_sequences(disk, stream_bytes, executor) : Status{};
 }
 

@@ -24,6 +24,7 @@ struct SimulateArguments {
   std::string kv_tier;  // the link
   std::string kv_stream;
   std::optional<std::int64_t> kv_tier_tokens;
+  std::string kv_tier_eviction = "lru";
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
   std::string autoscale;  // RATE,CHECK,START

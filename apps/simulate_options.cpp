@@ -62,6 +62,11 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
       .add_option("--kv-tier-tokens", a.kv_tier_tokens,
                   "its size in tokens, per replica (default 16 times the KV memory)")
       ->group(group);
+  command
+      .add_option("--kv-tier-eviction", a.kv_tier_eviction,
+                  "which block makes room: lru (default) or seconds (of computation saved)")
+      ->group(group)
+      ->check(CLI::IsMember({"lru", "seconds"}));
 }
 
 void add_function_options(CLI::App& command, SimulateArguments& a) {

@@ -140,6 +140,8 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
   settings.machine.tier_link = a.kv_tier;
   settings.machine.stream_link = a.kv_stream;
   settings.machine.tier_tokens = a.kv_tier_tokens;
+  settings.machine.tier_eviction =
+      a.kv_tier_eviction == "lru" ? TierEviction::kLeastRecent : TierEviction::kSeconds;
   replica.step_jitter = a.step_jitter;
   replica.seed = a.seed;
   simulation.replicas = a.replicas;

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "engine/engine.h"
 #include "engine/engine_loader.h"
 #include "kv/kv_manager.h"
+#include "offload/kv_tier.h"
 #include "scheduler/executor.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
@@ -135,9 +138,37 @@ class ThreadCpuClock final : public Clock {
   }
 };
 
-// An engine with random weights, one thread and traced steps.
+// A tier that holds blocks of no request.
+class IdleTier final : public KvTier {
+ public:
+  explicit IdleTier(std::int32_t pages) : pages_(pages) {}
+  std::int32_t num_pages() const override { return pages_; }
+  std::vector<TierPage> take_stored() override {
+    std::vector<TierPage> stored;
+    for (std::int32_t page = 0; page < pages_; ++page) {
+      const auto number = static_cast<std::uint64_t>(page) + 1;
+      stored.push_back({page, 0, {number, number * 0x9E3779B97F4A7C15ULL}, {}});
+    }
+    return stored;
+  }
+  bool accepts_saves() const override { return true; }
+  void save(std::uint64_t, const TierPage&, std::span<const std::byte>) override { CHECK(false); }
+  void load(std::uint64_t, const TierPage&, std::span<std::byte>) override { CHECK(false); }
+  void touch(std::int32_t) override {}
+  void erase(std::int32_t) override {}
+  void poll(std::vector<TierMove>&) override {}
+  void wait(Duration) override {}
+  Status flush(Duration) override { return {}; }
+
+ private:
+  std::int32_t pages_;
+};
+
+// An engine with random weights, one thread and traced steps. `pages`: of an idle tier, full; 0:
+// there is none; absent: there is no prefix cache either.
 struct TracedEngine {
-  explicit TracedEngine(std::int32_t seqs) : trace(cpu_clock), timeline(clock) {
+  explicit TracedEngine(std::int32_t seqs, std::optional<std::int32_t> pages = std::nullopt)
+      : trace(cpu_clock), timeline(clock) {
     std::string folder = std::filesystem::temp_directory_path() / "engine_bench_XXXXXX";
     CHECK(mkdtemp(folder.data()) != nullptr);
     CHECK(write_file(folder + "/config.json", kTinyConfig));
@@ -145,10 +176,14 @@ struct TracedEngine {
     options.load_format = LoadFormat::kDummy;
     options.max_num_seqs = seqs;
     options.threads = 1;
-    options.prefix_caching = PrefixCaching::kOff;
+    if (!pages) options.prefix_caching = PrefixCaching::kOff;
     pool = make_pool(options);
     device = make_device(options, *pool).value();
-    loaded = load_engine(folder, options, *device, *pool, clock, timeline).value();
+    LoadedExecutor parts = load_executor(folder, options, *device, *pool, timeline).value();
+    if (pages.value_or(0) > 0) {
+      CHECK(add_tier(std::make_unique<IdleTier>(*pages), TierEviction::kSeconds, parts));
+    }
+    loaded = make_engine(std::move(parts), clock, timeline);
     std::filesystem::remove_all(folder);
     CHECK(loaded.trace->trace_steps(&trace));
   }
@@ -192,6 +227,28 @@ void BM_OutsideOps(benchmark::State& state) {
     state.SetIterationTime(std::chrono::duration<double>(whole - ops).count());
   }
 }
+// A whole decode step, CPU time of its one thread: with an idle tier that holds `pages` blocks, and
+// without (docs/kv-tiers.md).
+void BM_StepWithIdleTier(benchmark::State& state) {
+  const auto seqs = static_cast<std::int32_t>(state.range(1));
+  TracedEngine traced(seqs, static_cast<std::int32_t>(state.range(0)));
+  Engine& engine = *traced.loaded.engine;
+  for (auto _ : state) {
+    if (!engine.has_work()) {
+      add_decodes(engine, seqs);
+      for (int i = 0; i < 4; ++i) CHECK(engine.step());  // the prompts
+    }
+    const TimePoint begin = traced.cpu_clock.now();
+    CHECK(engine.step());
+    state.SetIterationTime(std::chrono::duration<double>(traced.cpu_clock.now() - begin).count());
+  }
+}
+BENCHMARK(BM_StepWithIdleTier)
+    ->ArgsProduct({{0, 100'000}, {16, 64}})
+    ->ArgNames({"pages", "running"})
+    ->UseManualTime()
+    ->Iterations(1500);
+
 BENCHMARK(BM_OutsideOps)->Arg(1)->Arg(16)->Arg(64)->UseManualTime()->Iterations(1500);
 
 }  // namespace

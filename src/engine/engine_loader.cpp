@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -40,6 +41,29 @@ GraphFacts graph_facts(const LoadPlan& plan, const EngineOptions& options,
   facts.max_model_len = plan.runner.max_model_len;
   facts.block_size = options.block_size;
   return facts;
+}
+
+// The context at which attention costs a token as many operations as the layers' matrices: 2 for
+// each element of a matrix, 4 for each position and column of the queries.
+double even_context(const ModelConfig& config) {
+  double elements = 0;
+  double columns = 0;
+  for (const LayerConfig& layer : config.layers) {
+    elements += config.hidden_size *
+                (2.0 * layer.q_width() + 2.0 * layer.kv_width() + 3.0 * layer.intermediate_size);
+    columns += layer.q_width();
+  }
+  return elements / (2 * columns);
+}
+
+// 0: some layer sees all positions.
+std::int32_t widest_window(const ModelConfig& config) {
+  std::int32_t widest = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window == 0) return 0;
+    widest = std::max(widest, layer.window);
+  }
+  return widest;
 }
 
 Result<WeightWatch> watch_weights(const WeightsLayout& weights, const Arena& arena) {
@@ -219,7 +243,7 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
   return make_engine(std::move(parts), clock, timeline);
 }
 
-Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded) {
+Status add_tier(std::unique_ptr<KvTier> tier, TierEviction eviction, LoadedExecutor& loaded) {
   if (loaded.kv.prefix_caching == PrefixCaching::kOff) {
     return invalid_argument("a KV tier finds blocks by name, so the prefix cache must be on");
   }
@@ -227,6 +251,9 @@ Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded) {
   const std::int32_t pages = tier->num_pages();
   RETURN_IF_ERROR(loaded.contents->use_tier(std::move(tier)));
   loaded.kv.tier_pages = pages;
+  loaded.kv.tier_eviction = {.by = eviction,
+                             .even_depth = even_context(loaded.config) / loaded.kv.block_size,
+                             .window = widest_window(loaded.config) / loaded.kv.block_size};
   Hash128& root = loaded.scheduler.private_root;
   CHECK(getrandom(&root, sizeof root, 0) == sizeof root);
   loaded.stored = std::move(stored);

@@ -93,7 +93,7 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
 // Gives the executor a tier below its KV memory; the tier goes with it. Call it before
 // make_engine(). Errors: kUnsupported if the device's memory is not the host's, kInvalidArgument
 // without a prefix cache.
-Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded);
+Status add_tier(std::unique_ptr<KvTier> tier, TierEviction eviction, LoadedExecutor& loaded);
 
 // Lets the engine stream the KV of sequences that do not fit into its memory, through a file in the
 // tier's folder. Call it before make_engine(). Errors: KvContents::use_stream().

@@ -70,6 +70,8 @@ struct KvDiskSettings {
   std::int64_t daily_bytes = 0;   // written a day
   std::int64_t stream_bytes = 0;  // of `bytes`: for the KV of a sequence larger than memory
   std::string key_file;           // the blocks are encrypted with its key; empty: they are not
+  TierEviction eviction = TierEviction::kLeastRecent;
+  bool uring = true;  // reads use io_uring where the kernel allows it
 };
 
 class LentMemory;

@@ -27,7 +27,7 @@ KvManager::KvManager(const KvOptions& options)
       max_blocks_per_seq_(blocks_for(options_.max_model_len)),
       pool_(options_.num_blocks, options_.max_blocks),
       cache_(options_.max_blocks),
-      tier_(options_.tier_pages) {
+      tier_(options_.tier_pages, options_.tier_eviction) {
   const std::size_t slots = index(options_.max_num_seqs);
   const std::size_t slot_groups = slots * index(num_groups_);
   tables_.assign(slot_groups * index(max_blocks_per_seq_), kNullBlock);
@@ -42,6 +42,7 @@ KvManager::KvManager(const KvOptions& options)
     in_line_.assign(index(options_.max_blocks), 0);
     owners_.resize(index(options_.max_blocks));
     tail_tokens_.assign(index(options_.max_blocks), 0);
+    depths_.assign(index(options_.max_blocks), 0);
     unsaved_.assign(index(options_.max_blocks), kNullBlock);
   }
   if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
@@ -394,7 +395,7 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
   for (std::int32_t b = published_[index(slot)]; b < end; ++b) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const BlockId id = table(slot, g)[index(b)];
-      if (id != kNullBlock && !cache_.holds(id)) give_name(id, hashes[index(b)], g, owner);
+      if (id != kNullBlock && !cache_.holds(id)) give_name(id, hashes[index(b)], g, owner, b);
     }
   }
   published_[index(slot)] = std::max(published_[index(slot)], end);
@@ -404,7 +405,7 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
 // no longer cached. Otherwise a prompt that is repeated (its last block and its answer are always
 // computed) would fill the cache with copies.
 void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner,
-                          std::int32_t tail_tokens) {
+                          std::int32_t depth, std::int32_t tail_tokens) {
   const BlockId other = cache_.find(hash, group);
   if (other != kNullBlock) {
     if (pool_.ref_count(other) > 0) return;
@@ -416,6 +417,7 @@ void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const Bl
   if (has_tier()) {
     owners_[index(id)] = owner;
     tail_tokens_[index(id)] = tail_tokens;
+    depths_[index(id)] = depth;
   }
   if (!held_.empty()) hold_block(id, hash, group);
 }
@@ -433,7 +435,7 @@ bool KvManager::publish_tail(std::int32_t slot, Hash128 name, std::int32_t compu
   }
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const BlockId id = table(slot, g)[index(b)];
-    if (!cache_.holds(id)) give_name(id, name, g, owner, computed % options_.block_size);
+    if (!cache_.holds(id)) give_name(id, name, g, owner, b, computed % options_.block_size);
   }
   return true;
 }
@@ -467,9 +469,14 @@ void KvManager::forget(std::int32_t slot) {
 }
 
 void KvManager::release(std::int32_t slot) {
+  std::int32_t deepest = 0;  // with a name
   for (std::int32_t b = allocated_[index(slot)] - 1; b >= 0; --b) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       BlockId& id = entries(slot, g)[b];
+      if (id != kNullBlock && has_tier() && cache_.holds(id)) {
+        deepest = std::max(deepest, b);
+        depths_[index(id)] = deepest;
+      }
       if (id != kNullBlock) give_back(id);
       id = kNullBlock;
     }
@@ -529,6 +536,7 @@ BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& cha
   if (has_tier()) {
     owners_[index(to)] = owners_[index(id)];
     tail_tokens_[index(to)] = tail_tokens_[index(id)];
+    depths_[index(to)] = depths_[index(id)];
     if (in_line_[index(id)] != 0) line_up(to);
   }
   moved_to_[index(id)] = to;

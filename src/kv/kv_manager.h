@@ -69,6 +69,7 @@ struct KvOptions {
   std::int32_t chunk_blocks = 0;
   // Pages of the tier below; 0: there is none.
   std::int32_t tier_pages = 0;
+  TierEvictionOptions tier_eviction = {};
 };
 
 // Sums since the start over admissions with hashes, including admissions after a preemption.
@@ -340,7 +341,7 @@ class KvManager {
   bool is_pinned(BlockId id) const;
   void drop_name(BlockId id);
   void give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner,
-                 std::int32_t tail_tokens = 0);
+                 std::int32_t depth, std::int32_t tail_tokens = 0);
   bool give_back(BlockId id);
   ReuseOrder note_unused(BlockId id);
   void line_up(BlockId id);
@@ -376,6 +377,7 @@ class KvManager {
   std::vector<std::int32_t> paging_;
   std::vector<BlockOwner> owners_;         // valid for named blocks
   std::vector<std::int32_t> tail_tokens_;  // the same; 0: the block is full
+  std::vector<std::int32_t> depths_;       // the same: of the last block used with it
   std::vector<std::uint8_t> in_line_;
   std::vector<BlockId> unsaved_;  // the line, a ring
   std::int32_t unsaved_first_ = 0;

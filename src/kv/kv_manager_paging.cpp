@@ -26,7 +26,7 @@ LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, H
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const std::int32_t first = first_visible_block(tokens, window(g), size);
       for (std::int32_t b = first; b < end; ++b) {
-        visitor(names.name(b, tokens, size), g, std::max(0, (b + 1) * size - tokens));
+        visitor(names.name(b, tokens, size), g, b);
       }
     }
   };
@@ -48,11 +48,12 @@ LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, H
   if (!may_take(missing + revived, revived, headroom)) return LoadStart::kNoMemory;
 
   const std::size_t held = blocks.size();
-  visit([&](Hash128 name, std::int32_t g, std::int32_t empty) {
+  visit([&](Hash128 name, std::int32_t g, std::int32_t b) {
     const BlockId id = cache_.find(name, g);
     const std::int32_t page = id == kNullBlock ? tier_.find(name, g) : TierIndex::kNoPage;
     if (id != kNullBlock) hold_for_paging(id);
-    blocks.push_back({id, page, g, name, tenant, empty > 0 ? size - empty : 0});
+    const std::int32_t empty = std::max(0, (b + 1) * size - tokens);
+    blocks.push_back({id, page, g, name, tenant, empty > 0 ? size - empty : 0, b});
   });
   // Only now, so that no wanted block is taken for another one.
   for (std::size_t i = held; i < blocks.size(); ++i) {
@@ -78,7 +79,8 @@ void KvManager::hold_for_paging(BlockId id) {
 
 void KvManager::end_load(const PagedBlock& block, PageLoadEnd end) {
   if (tier_.end_load(block.page, block.name, block.group, end)) {
-    give_name(block.block, block.name, block.group, {block.tenant, false}, block.tokens);
+    give_name(block.block, block.name, block.group, {block.tenant, false}, block.depth,
+              block.tokens);
   }
 }
 
@@ -102,7 +104,8 @@ void KvManager::take_wrong_pages(std::vector<std::int32_t>& pages) {
 
 // The last holder of a named block leaves. Returns the block's place in the order of reuse.
 ReuseOrder KvManager::note_unused(BlockId id) {
-  if (tier_.touch(cache_.name(id), cache_.group(id))) return ReuseOrder::kMiddle;
+  if (tier_.touch(cache_.name(id), cache_.group(id), depths_[index(id)]))
+    return ReuseOrder::kMiddle;
   if (owners_[index(id)].memory_only) return ReuseOrder::kLast;
   line_up(id);
   return ReuseOrder::kLast;
@@ -149,7 +152,8 @@ std::optional<PagedBlock> KvManager::begin_save(std::span<const BlockCopy> copie
                       cache_.group(id),
                       cache_.name(id),
                       owners_[index(id)].tenant,
-                      tail_tokens_[index(id)]};
+                      tail_tokens_[index(id)],
+                      depths_[index(id)]};
   }
   return std::nullopt;
 }
@@ -158,7 +162,7 @@ void KvManager::end_save(const PagedBlock& block, bool saved) {
   // forget() may have removed the name because the contents are wrong.
   const bool named = cache_.holds(block.block) && cache_.name(block.block) == block.name &&
                      cache_.group(block.block) == block.group;
-  tier_.end_save(block.page, block.name, block.group, saved && named);
+  tier_.end_save(block.page, block.name, block.group, saved && named, block.depth);
   const HeldBlock* const held = held_.find(block.name, block.group);
   if (held != nullptr && held->pins > 0) tier_.protect(block.name, block.group);
   if (saved && tier_.is_empty(block.page)) wrong_pages_.push_back(block.page);

@@ -103,6 +103,7 @@ TEST_F(KvTail, AnUnchangedTailIsSavedOnceAndItsTokensAreReported) {
     while (const auto block = kv.begin_save()) {
       ++saves;
       EXPECT_EQ(block->tokens, block->name == kTail ? 2 : 0);
+      EXPECT_EQ(block->depth, 2) << "each counts with the depth of the last";
       kv.end_save(*block, true);
     }
     kv.check_integrity();
@@ -123,6 +124,7 @@ TEST_F(KvTail, AnUnchangedTailIsSavedOnceAndItsTokensAreReported) {
   ASSERT_EQ(kv.begin_loads({full_, kTail, 10}, 10, {}, {}, blocks), LoadStart::kStarted);
   ASSERT_EQ(blocks.size(), 3U);
   EXPECT_EQ(blocks[2].tokens, 2);
+  EXPECT_EQ(blocks[2].depth, 2);
   for (const PagedBlock& block : blocks) kv.end_load(block, PageLoadEnd::kLoaded);
   for (const PagedBlock& block : blocks) kv.let_go(block);
   EXPECT_EQ(kv.match({full_, kTail, 10}, 20), 10);

@@ -15,6 +15,7 @@ struct PagedBlock {
   Hash128 name;
   Hash128 tenant;           // whose key encrypts a saved block
   std::int32_t tokens = 0;  // of a partial block, which is a sequence's tail; 0: it is full
+  std::int32_t depth = 0;   // of the last block that was used with it (tier_order.h)
 };
 
 }  // namespace sluice

@@ -9,22 +9,35 @@ bool TierIndex::restore(std::int32_t page, Hash128 name, std::int32_t group) {
   CHECK(page >= 0 && page < num_pages() && !names_.holds(id) && !under_way(page));
   if (names_.find(name, group) != kNullBlock) return false;
   names_.insert(id, name, group);
-  pages_.add_ref(id);
+  hold(id);
+  // Its depth and uses are not known: it is as a block at the beginning that was used once.
+  if (by_seconds_) order_.use(id, 0);
   give_back(id);
   return true;
 }
 
 std::int32_t TierIndex::begin_save() {
   if (pages_.num_free() == 0) return kNoPage;
-  const BlockId id = pages_.take();
+  BlockId id = pages_.front();
+  if (by_seconds_ && names_.holds(id)) {
+    id = order_.take();
+    pages_.add_ref(id);
+  } else {
+    CHECK(pages_.take() == id);
+  }
+  if (by_seconds_) order_.reset(id);
   if (names_.holds(id)) names_.erase(id);
   return id - 1;
 }
 
-void TierIndex::end_save(std::int32_t page, Hash128 name, std::int32_t group, bool saved) {
+void TierIndex::end_save(std::int32_t page, Hash128 name, std::int32_t group, bool saved,
+                         std::int32_t depth) {
   const BlockId id = page + 1;
   CHECK(under_way(page) && !names_.holds(id));
-  if (saved && names_.find(name, group) == kNullBlock) names_.insert(id, name, group);
+  if (saved && names_.find(name, group) == kNullBlock) {
+    names_.insert(id, name, group);
+    if (by_seconds_) order_.use(id, depth);
+  }
   give_back(id);
 }
 
@@ -41,10 +54,11 @@ bool TierIndex::end_load(std::int32_t page, Hash128 name, std::int32_t group, Pa
   return named && end == PageLoadEnd::kLoaded;
 }
 
-bool TierIndex::touch(Hash128 name, std::int32_t group) {
+bool TierIndex::touch(Hash128 name, std::int32_t group, std::int32_t depth) {
   const BlockId id = names_.find(name, group);
   if (id == kNullBlock) return false;
-  pages_.add_ref(id);
+  hold(id);
+  if (by_seconds_) order_.use(id, depth);
   give_back(id);
   return true;
 }
@@ -54,7 +68,9 @@ std::int32_t TierIndex::forget(Hash128 name, std::int32_t group) {
   if (id == kNullBlock) return kNoPage;
   end_protection(id);
   names_.erase(id);
-  if (pages_.ref_count(id) == 0) pages_.demote(id);
+  if (pages_.ref_count(id) > 0) return id - 1;
+  if (by_seconds_) order_.remove(id);
+  pages_.demote(id);
   return id - 1;
 }
 
@@ -63,7 +79,7 @@ void TierIndex::protect(Hash128 name, std::int32_t group) {
   if (id == kNullBlock || protected_[index(id)] != 0 || 2 * num_protected_ >= num_pages()) return;
   protected_[index(id)] = 1;
   ++num_protected_;
-  pages_.add_ref(id);
+  hold(id);
 }
 
 void TierIndex::unprotect(Hash128 name, std::int32_t group) {
@@ -92,6 +108,12 @@ void TierIndex::check_integrity() const {
   for (BlockId id = 0; id < pages_.max_blocks(); ++id) {
     CHECK(protected_[index(id)] == 0 || (names_.holds(id) && pages_.ref_count(id) > 0));
     count += protected_[index(id)];
+  }
+  if (by_seconds_) {
+    order_.check_integrity();
+    for (BlockId id = 1; id < pages_.max_blocks(); ++id) {
+      CHECK(order_.contains(id) == (names_.holds(id) && pages_.ref_count(id) == 0));
+    }
   }
   CHECK(count == num_protected_ && 2 * num_protected_ <= num_pages() + 1);
 }

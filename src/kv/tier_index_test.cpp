@@ -28,6 +28,32 @@ TEST(TierIndex, ReusesThePageThatWasUsedLeastRecently) {
   EXPECT_EQ(tier.num_saved(), 3);
 }
 
+// The same operations with both orders; only the victim differs.
+TEST(TierIndex, BySecondsAUsedPageOutlivesNewerOnesUsedOnce) {
+  TierIndex tier(3, {.by = TierEviction::kSeconds});
+  for (std::uint64_t i = 1; i <= 3; ++i) save(tier, i);
+  EXPECT_TRUE(tier.touch(tier_name(1), 0));
+  EXPECT_TRUE(tier.touch(tier_name(1), 0));
+  save(tier, 4);
+  save(tier, 5);
+  save(tier, 6);
+  EXPECT_NE(tier.find(tier_name(1), 0), TierIndex::kNoPage);
+  EXPECT_EQ(tier.find(tier_name(4), 0), TierIndex::kNoPage);
+  // An empty page goes first, pages under way and protected ones never.
+  const std::int32_t first = tier.find(tier_name(1), 0);
+  tier.forget(tier_name(1), 0);
+  EXPECT_EQ(save(tier, 7), first);
+  tier.protect(tier_name(7), 0);
+  tier.begin_load(tier.find(tier_name(5), 0));
+  tier.check_integrity();
+  const std::int32_t sixth = tier.find(tier_name(6), 0);
+  EXPECT_EQ(tier.begin_save(), sixth);
+  EXPECT_EQ(tier.begin_save(), TierIndex::kNoPage);
+  tier.unprotect(tier_name(7), 0);
+  EXPECT_EQ(tier.begin_save(), first);
+  tier.check_integrity();
+}
+
 TEST(TierIndex, APageUnderWayIsNotTaken) {
   TierIndex tier(2);
   const std::int32_t page = save(tier, 1);

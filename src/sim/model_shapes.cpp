@@ -101,6 +101,9 @@ double ModelShape::parameters() const {
   return layers * layer_parameters() + (tied_embeddings ? 1.0 : 2.0) * embedding_parameters();
 }
 
+// 2 operations for each parameter, 4 for each position and column of the queries.
+double ModelShape::even_context() const { return layer_parameters() / (2.0 * heads * head_dim); }
+
 std::span<const ModelShape> model_shapes() { return kModels; }
 
 Result<ModelShape> find_model_shape(std::string_view name) {

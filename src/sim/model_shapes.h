@@ -28,6 +28,8 @@ struct ModelShape {
   double layer_parameters() const;
   double embedding_parameters() const;  // one of them
   double parameters() const;
+  // The context at which attention costs a token as many operations as all matrices.
+  double even_context() const;
   // Parameters of a LoRA adapter of this rank on all matrices of the layers.
   double adapter_parameters(std::int32_t rank) const;
 };

@@ -85,7 +85,10 @@ KvOptions replica_kv_options(const ReplicaOptions& options) {
           .max_num_seqs = options.max_num_seqs,
           .max_model_len = options.max_model_len,
           .max_query_len = std::min(max_step_tokens(options), options.max_model_len),
-          .tier_pages = options.tier_pages};
+          .tier_pages = options.tier_pages,
+          .tier_eviction = {.by = options.tier_eviction,
+                            .even_depth = options.even_context / options.block_size,
+                            .window = options.window / options.block_size}};
 }
 
 Status check_replica_options(const ReplicaOptions& options) {

@@ -43,6 +43,9 @@ struct ReplicaOptions {
   // The tier below: its pages, each for one block, and the cost of moving one. 0: there is none.
   std::int32_t tier_pages = 0;
   TierCost tier = {};
+  TierEviction tier_eviction = TierEviction::kLeastRecent;
+  // The context at which attention costs as much as all else; 0: depth does not matter.
+  double even_context = 0;
   // SchedulerOptions::turn_tokens, of the policy `fair`.
   std::int32_t turn_tokens = 32;
 };

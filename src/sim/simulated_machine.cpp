@@ -74,6 +74,7 @@ Result<MachineProfile> measure(SimulatedMachine& machine, const Deployment& depl
                                                         replica.max_model_len, replica.block_size));
   replica.num_blocks = memory.num_blocks;
   replica.window = deployment.model.window;
+  replica.even_context = deployment.model.even_context();
   options.kv = replica_kv_options(replica);
   options.max_tokens = replica.token_budget;
   options.noise = predictor.noise;
@@ -113,6 +114,7 @@ Status add_tier(const SimulatedMachineOptions& options, Result<TierCost> cost,
                                         options.tier_tokens.value_or(all)));
   }
   replica.tier = *cost;
+  replica.tier_eviction = options.tier_eviction;
   replica.tier_pages = static_cast<std::int32_t>(pages);
   return {};
 }

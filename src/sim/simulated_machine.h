@@ -42,6 +42,7 @@ struct SimulatedMachineOptions {
   // Instead: KV lies below memory, over this link, and is read in every step (streamed_cost.h).
   std::string stream_link;
   std::optional<std::int64_t> tier_tokens;
+  TierEviction tier_eviction = TierEviction::kLeastRecent;
 };
 
 struct SimulatedMachine {

@@ -156,7 +156,7 @@ def test_damage_and_another_secret_are_misses(folder):
 
 
 def test_a_days_bytes_limit_what_is_saved(folder):
-    limits = ",free=1MiB,age=7d,daily=64KiB"
+    limits = ",free=1MiB,age=7d,daily=64KiB,evict=seconds,io=threads"
     with start(folder, limits=limits) as server:
         chat(server, [{"role": "user", "content": STORY}])
     code, (good, _, _), _ = verified(folder)
@@ -283,6 +283,8 @@ def test_one_server_has_the_folder(folder):
     (["--kv-disk", "kv:1GiB,daily="], "--kv-disk daily"),
     (["--kv-disk", "kv:1GiB,stream=much"], "--kv-disk stream"),
     (["--kv-disk", "kv:1GiB,stream=1GiB"], "must be less"),
+    (["--kv-disk", "kv:1GiB,evict=fifo"], "lru or seconds"),
+    (["--kv-disk", "kv:1GiB,io=mmap"], "uring or threads"),
 ])
 def test_wrong_options_are_named(folder, options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,

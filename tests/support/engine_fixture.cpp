@@ -30,7 +30,7 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
   LoadedExecutor parts =
       must(load_executor(directory, options, *device_, pool_, timeline, snapshot));
   if (tier != nullptr) {
-    const auto added = add_tier(std::move(tier), parts);
+    const auto added = add_tier(std::move(tier), TierEviction::kSeconds, parts);
     if (!added) std::fprintf(stderr, "%s\n", added.error().message.c_str());
     CHECK(added.has_value());
   }

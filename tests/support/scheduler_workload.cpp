@@ -219,6 +219,9 @@ Setup with_tier(Setup setup, std::uint64_t seed) {
   if (setup.kv.prefix_caching == PrefixCaching::kOff || chance(rng, 0.4)) return setup;
   setup.kv.tier_pages = pick(rng, 1, 3 * setup.kv.max_blocks);
   setup.others_memory_only = setup.kv.tier_pages % 2 == 0;
+  if (setup.kv.tier_pages % 3 == 0) {
+    setup.kv.tier_eviction = {.by = TierEviction::kSeconds, .even_depth = 3.0};
+  }
   return setup;
 }
 
