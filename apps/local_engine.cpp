@@ -27,7 +27,8 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
   if (chosen.lent_memory) {
     auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes());
     if (!tier) return with_context("--borrow-pages", tier.error());
-    if (auto added = add_tier(*std::move(tier), executor); !added) {
+    auto added = add_tier(*std::move(tier), TierEviction::kLeastRecent, executor);
+    if (!added) {
       return with_context("--borrow-pages", added.error());
     }
   }

@@ -19,13 +19,13 @@ class FileIo {
   virtual bool write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) const {
     return write_at(fd, bytes, offset);
   }
-  // Before each read, also of a ReadQueue. False, with the cause in errno: the read fails.
+  // Before each read, also of a ReadQueue, which reads by itself then. False, with the cause in errno: the read fails.
   virtual bool admit_read(int fd, std::uint64_t offset) const {
     static_cast<void>(fd);
     static_cast<void>(offset);
     return true;
   }
-  bool read(int fd, std::span<std::byte> bytes, std::uint64_t offset) const {
+  virtual bool read(int fd, std::span<std::byte> bytes, std::uint64_t offset) const {
     return admit_read(fd, offset) && read_at(fd, bytes, offset);
   }
 };
