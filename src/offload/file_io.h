@@ -19,7 +19,8 @@ class FileIo {
   virtual bool write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) const {
     return write_at(fd, bytes, offset);
   }
-  // Before each read, also of a ReadQueue, which reads by itself then. False, with the cause in errno: the read fails.
+  // Before each read, also of a ReadQueue, which does not call read(). False, with the cause in
+  // errno: the read fails.
   virtual bool admit_read(int fd, std::uint64_t offset) const {
     static_cast<void>(fd);
     static_cast<void>(offset);
