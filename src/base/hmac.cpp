@@ -50,6 +50,13 @@ HmacTag Hmac::finish() {
   return tag;
 }
 
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b) {
+  CHECK(a.size() == b.size());
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
 HmacKey derive_key(const HmacKey& secret, std::string_view label) {
   Hmac hmac(secret);
   hmac.update(std::as_bytes(std::span(label)));

@@ -30,6 +30,9 @@ class Hmac {
   std::unique_ptr<Context> context_;
 };
 
+// Takes as long whatever differs. REQUIRES: equal sizes.
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b);
+
 // A key for one purpose, which `label` names.
 HmacKey derive_key(const HmacKey& secret, std::string_view label);
 

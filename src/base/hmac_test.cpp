@@ -32,6 +32,16 @@ TEST(Hmac, VectorOfRfc4231AndAnotherMessageWithTheSameKey) {
   }
 }
 
+TEST(Hmac, BytesAreEqualIfNoneDiffers) {
+  const HmacTag tag = derive_key(HmacKey{}, "a");
+  EXPECT_TRUE(equal_in_constant_time(tag, HmacTag(tag)));
+  for (const std::size_t place : {std::size_t{0}, tag.size() - 1}) {
+    HmacTag other = tag;
+    other[place] ^= std::byte{0x80};
+    EXPECT_FALSE(equal_in_constant_time(tag, other));
+  }
+}
+
 TEST(Hmac, KeysOfDifferentPurposesDiffer) {
   const HmacKey secret{};
   EXPECT_NE(derive_key(secret, "a"), derive_key(secret, "b"));

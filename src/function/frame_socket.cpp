@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
+#include "base/descriptor_message.h"
 #include "function/frames.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::size_t kReceiveBytes = std::size_t{256} << 10;
-constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int));
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -27,43 +27,17 @@ Error socket_error(const char* what) {
 
 // A descriptor crosses with the first byte of its frame.
 ssize_t FrameSocket::send_some(const Queued& queued) const {
-  iovec bytes{const_cast<std::byte*>(queued.frame.data()) + sent_, queued.frame.size() - sent_};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[kControlBytes] = {};
-  if (queued.descriptor >= 0 && sent_ == 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &queued.descriptor, sizeof(int));
-  }
-  return sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return send_with_descriptor(socket_.get(), std::span(queued.frame).subspan(sent_),
+                              sent_ == 0 ? queued.descriptor : -1);
 }
 
-// Has room for one descriptor; the kernel closes what is beyond it.
 ssize_t FrameSocket::receive_some(std::span<std::byte> bytes) {
   if (descriptors_ == Descriptors::kRefuse) {
     return recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   }
-  iovec place{bytes.data(), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &place;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[kControlBytes] = {};
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-    descriptor_ = FileDescriptor(descriptor);
-  }
-  return got;
+  ReceivedBytes received = receive_with_descriptor(socket_.get(), bytes);
+  if (received.descriptor.valid()) descriptor_ = std::move(received.descriptor);
+  return received.count;
 }
 
 Status FrameSocket::send() {

@@ -171,8 +171,8 @@ struct PageBorrower::Impl {
 
   bool take_file(const std::string& name, Lender& lender, PageMessage& message) {
     if (lender.welcome ||
-        !same_tag(message.tag,
-                  page_proof(key, PageEnd::kLender, lender.lender_nonce, lender.nonce, party))) {
+        !equal_in_constant_time(message.tag, page_proof(key, PageEnd::kLender, lender.lender_nonce,
+                                                        lender.nonce, party))) {
       return refuse(name, "the lender has not the coordinator's token");
     }
     const int seals =

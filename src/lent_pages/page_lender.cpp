@@ -152,8 +152,8 @@ struct PageLender::Impl {
   // False: it has not the token, or the system has no memory for it.
   bool welcome(Borrower& borrower, const PageMessage& hello) {
     if (hello.kind != PageMessageKind::kHello || hello.party.empty() ||
-        !same_tag(hello.tag, page_proof(options.key, PageEnd::kBorrower, borrower.nonce,
-                                        hello.nonce, hello.party))) {
+        !equal_in_constant_time(hello.tag, page_proof(options.key, PageEnd::kBorrower,
+                                                      borrower.nonce, hello.nonce, hello.party))) {
       // The process may try again and again.
       if (std::has_single_bit(static_cast<std::uint64_t>(++refused))) {
         log_warning("--lend-pages: a process without the coordinator's token was refused");

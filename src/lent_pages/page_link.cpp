@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/descriptor_message.h"
 #include "base/sha256.h"
 
 namespace sluice {
@@ -62,8 +63,6 @@ Error socket_error(const char* what, const std::string& name) {
 
 bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int));
-
 }  // namespace
 
 HmacKey page_link_key(std::string_view token) {
@@ -91,12 +90,6 @@ HmacTag page_proof(const HmacKey& key, PageEnd end, const PageNonce& lender,
   hmac.update(borrower);
   hmac.update(std::as_bytes(std::span(party)));
   return hmac.finish();
-}
-
-bool same_tag(const HmacTag& a, const HmacTag& b) {
-  std::byte difference{0};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
 }
 
 Result<FileDescriptor> listen_for_pages(const std::string& name) {
@@ -130,46 +123,20 @@ Result<bool> PageLink::send(const PageMessage& message, int descriptor) {
   CHECK(message.party.size() <= kPartyBytes);
   std::memcpy(wire.party, message.party.data(), message.party.size());
   wire.bytes = message.bytes;
-  iovec bytes{&wire, sizeof(wire)};
-  msghdr header{};
-  header.msg_iov = &bytes;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[kControlBytes] = {};
-  if (descriptor >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof(control);
-    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  }
-  if (sendmsg(fd(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return true;
+  if (send_with_descriptor(fd(), std::as_bytes(std::span(&wire, 1)), descriptor) >= 0) return true;
   if (must_wait()) return false;
   return unavailable(fmt::format("the socket of pages: {}", std::strerror(errno)));
 }
 
 Result<std::optional<PageMessage>> PageLink::receive() {
   Wire wire{};
-  iovec bytes{&wire, sizeof(wire)};
-  msghdr header{};
-  header.msg_iov = &bytes;
-  header.msg_iovlen = 1;
-  // Has room for one descriptor; the kernel closes what is beyond it.
-  alignas(cmsghdr) char control[kControlBytes] = {};
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(fd(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && must_wait()) return std::optional<PageMessage>();
-  if (got <= 0) return unavailable("the peer has closed the socket of pages");
+  ReceivedBytes received =
+      receive_with_descriptor(fd(), std::as_writable_bytes(std::span(&wire, 1)));
+  if (received.count < 0 && must_wait()) return std::optional<PageMessage>();
+  if (received.count <= 0) return unavailable("the peer has closed the socket of pages");
   PageMessage message;
-  const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof(int));
-    message.descriptor = FileDescriptor(descriptor);
-  }
-  if (got != sizeof(wire) || (header.msg_flags & MSG_TRUNC) != 0 ||
+  message.descriptor = std::move(received.descriptor);
+  if (received.count != sizeof(wire) || received.is_cut ||
       std::memcmp(wire.magic, kMagic.data(), kMagic.size()) != 0 || wire.version != kVersion ||
       wire.bytes < 0) {
     return invalid_argument("a message of the socket of pages is not of this version");

@@ -46,8 +46,6 @@ Result<PageNonce> random_page_nonce();
 enum class PageEnd : std::uint8_t { kLender, kBorrower };
 HmacTag page_proof(const HmacKey& key, PageEnd end, const PageNonce& lender,
                    const PageNonce& borrower, std::string_view party);
-// Takes as long whatever differs.
-bool same_tag(const HmacTag& a, const HmacTag& b);
 
 // A socket that listens at this name, which other processes of the network namespace can reach. It
 // is no file, so a process that dies leaves nothing behind. kResourceExhausted if the name is

@@ -54,13 +54,6 @@ PageTag half(const HmacTag& tag) {
   return out;
 }
 
-// Takes as long whatever differs.
-bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
-  std::byte difference{0};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
-}
-
 using Fields = std::array<std::byte, kSealedFields>;
 
 Fields fields_of(const PageRecord& record) {
@@ -164,7 +157,7 @@ std::array<std::byte, kDiskAlignment> PageFormat::encode_header(const SegmentSha
 
 bool PageFormat::is_header(std::span<const std::byte> bytes, const SegmentShape& shape) {
   const auto wanted = encode_header(shape);
-  return bytes.size() == wanted.size() && equal(bytes, wanted);
+  return bytes.size() == wanted.size() && equal_in_constant_time(bytes, wanted);
 }
 
 std::array<std::byte, kRecordBytes> PageFormat::encode_record(const PageRecord& record,
@@ -204,7 +197,7 @@ std::optional<PageRecord> PageFormat::decode_record(std::span<const std::byte> b
   }
   records_.update(beside_record(bytes, place));
   records_.update(sealed);
-  if (!equal(tag, half(records_.finish()))) return std::nullopt;
+  if (!equal_in_constant_time(tag, half(records_.finish()))) return std::nullopt;
   std::ranges::copy(sealed, fields.begin());
   return record_of(fields);
 }
@@ -245,7 +238,7 @@ bool PageFormat::open_block(const PageRecord& record, std::uint64_t place,
     return cipher_.open(tenant_key(record.tenant), record.nonce,
                         beside_block(record, place, block.size()), sealed, record.tag, block);
   }
-  if (!equal(record.tag, tag_of(record, place, sealed))) return false;
+  if (!equal_in_constant_time(record.tag, tag_of(record, place, sealed))) return false;
   std::memcpy(block.data(), sealed.data(), block.size());
   return true;
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/file.h"
+#include "base/hmac.h"
 #include "base/log.h"
 
 namespace sluice {
@@ -41,12 +42,6 @@ bool is_name(std::string_view name) {
 bool is_key(std::string_view key) {
   return key.size() >= kMinKeyBytes && key.size() <= kMaxKeyBytes &&
          std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-}
-
-bool equal_in_constant_time(const Sha256Digest& a, const Sha256Digest& b) {
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  return difference == 0;
 }
 
 // A line of the file.
@@ -167,10 +162,11 @@ const ApiKey* ApiKeys::find(const std::string* authorization) const {
 
 const ApiKey* ApiKeys::find_key(std::string_view value) const {
   const Sha256Digest digest = sha256(value);
+  const auto bytes = std::as_bytes(std::span(digest));
   // The loop has no early end: the time must not depend on which key matches or how much of it.
   const ApiKey* found = nullptr;
   for (const ApiKey& key : keys_) {
-    if (equal_in_constant_time(key.digest, digest)) found = &key;
+    if (equal_in_constant_time(std::as_bytes(std::span(key.digest)), bytes)) found = &key;
   }
   return found;
 }
