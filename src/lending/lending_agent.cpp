@@ -1,7 +1,5 @@
 #include "lending/lending_agent.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +8,9 @@
 namespace sluice {
 
 LendingAgent::LendingAgent(LendingAgentOptions options)
-    : options_(std::move(options)), policy_(options_.least, options_.most) {
+    : options_(std::move(options)),
+      messages_(options_.party, options_.key_prefix),
+      policy_(options_.least, options_.most) {
   CHECK(options_.least >= 0 && options_.least <= options_.most);
 }
 
@@ -54,20 +54,10 @@ void LendingAgent::update(TimePoint now, const LendingLoad& load) {
   }
 }
 
-LendRequest LendingAgent::request(LendVerb verb) {
-  LendRequest message;
-  message.verb = verb;
-  message.party = options_.party;
-  message.epoch = epoch_;
-  message.key = fmt::format("{}.{}", options_.key_prefix, ++keys_);
-  return message;
-}
-
 LendRequest LendingAgent::join() {
-  LendRequest message = request(LendVerb::kJoin);
+  LendRequest message = messages_.begin(LendVerb::kJoin, 0);
   message.device = options_.device;
   message.kind = options_.kind;
-  message.epoch = 0;
   message.held = held();
   return message;
 }
@@ -87,7 +77,7 @@ std::optional<LendRequest> LendingAgent::respond() {
   if (std::max(load_.backed, load_.used) > limit()) return std::nullopt;
   for (auto& [lease, loan] : loans_) {
     if (loan.keep == loan.bytes) continue;
-    LendRequest message = request(LendVerb::kRespond);
+    LendRequest message = messages_.begin(LendVerb::kRespond, epoch_);
     message.lease = lease;
     message.bytes = loan.bytes - loan.keep;
     loan.bytes = loan.keep;
@@ -116,10 +106,10 @@ std::optional<LendRequest> LendingAgent::next(TimePoint now) {
   } else if (auto back = respond()) {
     in_flight_ = std::move(back);
   } else if (wish_.want > 0 && available_ > 0) {
-    in_flight_ = request(LendVerb::kAllocate);
+    in_flight_ = messages_.begin(LendVerb::kAllocate, epoch_);
     in_flight_->bytes = wish_.want;
   } else if (now >= next_heartbeat_ || (wish_.want > 0) != (told_.want > 0)) {
-    in_flight_ = request(LendVerb::kHeartbeat);
+    in_flight_ = messages_.begin(LendVerb::kHeartbeat, epoch_);
     in_flight_->want = wish_.want;
     in_flight_->spare = wish_.spare;
     told_ = wish_;
@@ -163,15 +153,6 @@ void LendingAgent::failed(TimePoint now) {
   CHECK(in_flight_ && !repeat_);
   repeat_ = true;
   next_heartbeat_ = now + kRetry;
-}
-
-std::optional<LendRequest> LendingAgent::leave() const {
-  if (epoch_ == 0) return std::nullopt;
-  LendRequest message;
-  message.verb = LendVerb::kLeave;
-  message.party = options_.party;
-  message.epoch = epoch_;
-  return message;
 }
 
 }  // namespace sluice

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "lending/lending_message.h"
 #include "lending/lending_policy.h"
+#include "lending/message_writer.h"
 
 namespace sluice {
 
@@ -61,7 +62,7 @@ class LendingAgent {
   std::vector<LoanView> loans() const;
   std::uint64_t recalls() const { return recalls_; }
   // The message that ends the party in order; empty when it has not joined.
-  std::optional<LendRequest> leave() const;
+  std::optional<LendRequest> leave() const { return messages_.leave(epoch_); }
 
  private:
   struct Loan {
@@ -70,7 +71,6 @@ class LendingAgent {
     std::string socket = {};
   };
 
-  LendRequest request(LendVerb verb);
   LendRequest join();
   std::vector<LeaseBytes> held() const;  // loans, as a join presents them
   std::optional<LendRequest> respond();
@@ -78,6 +78,7 @@ class LendingAgent {
   void take(const LendReply& reply);
 
   const LendingAgentOptions options_;
+  MessageWriter messages_;
   LendingPolicy policy_;
   LendingState state_ = LendingState::kAlone;
   std::uint64_t epoch_ = 0;  // 0: not joined
@@ -92,7 +93,6 @@ class LendingAgent {
   TimePoint sent_;                     // when in_flight_ was first sent
   std::optional<TimePoint> answered_;  // when the last answered message was sent
   TimePoint next_heartbeat_{};
-  std::uint64_t keys_ = 0;
   std::uint64_t recalls_ = 0;
 };
 

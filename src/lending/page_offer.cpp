@@ -1,7 +1,5 @@
 #include "lending/page_offer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -10,7 +8,8 @@
 
 namespace sluice {
 
-PageOffer::PageOffer(PageOfferOptions options) : options_(std::move(options)) {}
+PageOffer::PageOffer(PageOfferOptions options)
+    : options_(std::move(options)), messages_(options_.party, options_.key_prefix) {}
 
 void PageOffer::update(TimePoint now, std::int64_t target, std::int64_t backed) {
   CHECK(target >= 0 && backed >= 0);
@@ -59,15 +58,6 @@ std::vector<PageGrant> PageOffer::grants() const {
   return grants;
 }
 
-LendRequest PageOffer::request(LendVerb verb) {
-  LendRequest message;
-  message.verb = verb;
-  message.party = options_.party;
-  message.epoch = epoch_;
-  message.key = fmt::format("{}.{}", options_.key_prefix, ++keys_);
-  return message;
-}
-
 std::int64_t PageOffer::kept() const {
   std::int64_t sum = 0;
   for (const LeaseHolder& holder : holders_) sum += holder.keep;
@@ -91,21 +81,21 @@ std::optional<LendRequest> PageOffer::next(TimePoint now) {
   in_flight_.reset();
   if (epoch_ == 0) {
     if (now < next_heartbeat_) return std::nullopt;
-    in_flight_ = request(LendVerb::kJoin);
+    in_flight_ = messages_.begin(LendVerb::kJoin, epoch_);
     in_flight_->device = options_.device;
     in_flight_->kind = LendKind::kPages;
     in_flight_->socket = options_.socket;
     if (target_ > 0) in_flight_->leases = {{kLease, target_}};
   } else if (target_ != booked_) {
-    in_flight_ = request(target_ > booked_ ? LendVerb::kLease : LendVerb::kReclaim);
+    in_flight_ = messages_.begin(target_ > booked_ ? LendVerb::kLease : LendVerb::kReclaim, epoch_);
     in_flight_->lease = kLease;
     in_flight_->bytes = target_ > booked_ ? target_ : booked_ - target_;
   } else if (is_overdue(now)) {
-    in_flight_ = request(LendVerb::kRevoke);
+    in_flight_ = messages_.begin(LendVerb::kRevoke, epoch_);
     in_flight_->lease = kLease;
     ++revoked_;
   } else if (now >= next_heartbeat_ || !recalls_.empty()) {
-    in_flight_ = request(LendVerb::kHeartbeat);
+    in_flight_ = messages_.begin(LendVerb::kHeartbeat, epoch_);
     in_flight_->key.clear();
   }
   if (!in_flight_) return std::nullopt;
@@ -158,15 +148,6 @@ void PageOffer::failed(TimePoint now) {
   CHECK(in_flight_ && !repeat_);
   repeat_ = true;
   next_heartbeat_ = now + kRetry;
-}
-
-std::optional<LendRequest> PageOffer::leave() const {
-  if (epoch_ == 0) return std::nullopt;
-  LendRequest message;
-  message.verb = LendVerb::kLeave;
-  message.party = options_.party;
-  message.epoch = epoch_;
-  return message;
 }
 
 }  // namespace sluice

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "lending/lending_message.h"
+#include "lending/message_writer.h"
 
 namespace sluice {
 
@@ -60,16 +61,16 @@ class PageOffer {
   std::vector<PageGrant> grants() const;
   bool joined() const { return joined_; }
   std::uint64_t revoked() const { return revoked_; }  // messages that told of it
-  std::optional<LendRequest> leave() const;
+  std::optional<LendRequest> leave() const { return messages_.leave(epoch_); }
 
  private:
-  LendRequest request(LendVerb verb);
   bool is_overdue(TimePoint now) const;
   std::int64_t kept() const;
   void cut();
   void take(TimePoint now, const LendReply& reply);
 
   const PageOfferOptions options_;
+  MessageWriter messages_;
   bool joined_ = false;
   bool fenced_ = false;
   std::uint64_t epoch_ = 0;  // 0: not joined
@@ -85,7 +86,6 @@ class PageOffer {
   TimePoint sent_;
   std::optional<TimePoint> answered_;
   TimePoint next_heartbeat_{};
-  std::uint64_t keys_ = 0;
   std::uint64_t revoked_ = 0;
 };
 
