@@ -210,37 +210,36 @@ void add_decodes(Engine& engine, std::int32_t seqs) {
   }
 }
 
+// CPU time of a step in which `seqs` sequences decode.
+Duration time_of_step(TracedEngine& traced, std::int32_t seqs) {
+  Engine& engine = *traced.loaded.engine;
+  if (!engine.has_work()) {
+    add_decodes(engine, seqs);
+    for (int i = 0; i < 4; ++i) CHECK(engine.step());  // the prompts
+  }
+  const TimePoint begin = traced.cpu_clock.now();
+  CHECK(engine.step());
+  return traced.cpu_clock.now() - begin;
+}
+
 void BM_OutsideOps(benchmark::State& state) {
   const auto seqs = static_cast<std::int32_t>(state.range(0));
   TracedEngine traced(seqs);
-  Engine& engine = *traced.loaded.engine;
   for (auto _ : state) {
-    if (!engine.has_work()) {
-      add_decodes(engine, seqs);
-      for (int i = 0; i < 4; ++i) CHECK(engine.step());  // the prompts
-    }
-    const TimePoint begin = traced.cpu_clock.now();
-    CHECK(engine.step());
-    const Duration whole = traced.cpu_clock.now() - begin;
+    const Duration whole = time_of_step(traced, seqs);
     // The trace keeps the latest of steps with as many tokens.
     const Duration ops = traced.trace.decode_step()->length;
     state.SetIterationTime(std::chrono::duration<double>(whole - ops).count());
   }
 }
+
 // A whole decode step, CPU time of its one thread: with an idle tier that holds `pages` blocks, and
 // without (docs/kv-tiers.md).
 void BM_StepWithIdleTier(benchmark::State& state) {
   const auto seqs = static_cast<std::int32_t>(state.range(1));
   TracedEngine traced(seqs, static_cast<std::int32_t>(state.range(0)));
-  Engine& engine = *traced.loaded.engine;
   for (auto _ : state) {
-    if (!engine.has_work()) {
-      add_decodes(engine, seqs);
-      for (int i = 0; i < 4; ++i) CHECK(engine.step());  // the prompts
-    }
-    const TimePoint begin = traced.cpu_clock.now();
-    CHECK(engine.step());
-    state.SetIterationTime(std::chrono::duration<double>(traced.cpu_clock.now() - begin).count());
+    state.SetIterationTime(std::chrono::duration<double>(time_of_step(traced, seqs)).count());
   }
 }
 BENCHMARK(BM_StepWithIdleTier)

@@ -93,6 +93,17 @@ def test_messages_with_errors_change_nothing(coordinator):
     assert facts(coordinator) == before
 
 
+def wait_for_grants(coordinator, epochs):
+    """Until the coordinator gives memory, which it does not at first; its parties stay alive."""
+    waits = True
+    while waits:
+        for name, epoch in epochs.items():
+            code, answer = call(coordinator, "POST", "/v1/heartbeat",
+                                {"party": name, "epoch": epoch, "want": 0, "spare": 0})
+            assert code == 200, answer
+        waits = answer["no_grants_for_ms"] > 0
+
+
 def test_replays_change_nothing(coordinator):
     epochs = {name: party(coordinator, name) for name in ("a", "b")}
 
@@ -102,13 +113,7 @@ def test_replays_change_nothing(coordinator):
         assert code == 200, answer
         return answer
 
-    def lender_and_borrower_live():
-        for name in epochs:
-            answer = send("heartbeat", name, want=0, spare=0)
-        return answer["no_grants_for_ms"]
-
-    while lender_and_borrower_live() > 0:
-        pass
+    wait_for_grants(coordinator, epochs)
     send("lease", "a", key="l", lease="x", bytes=100)
     granted = send("allocate", "b", key="1", bytes=60)
     assert granted["granted"] == 60
@@ -140,13 +145,7 @@ def test_pages_are_revoked_by_their_lender_only(coordinator):
         assert code == expected, (verb, fields, answer)
         return answer
 
-    def live():
-        for name in epochs:
-            answer = send("heartbeat", name, want=0, spare=0)
-        return answer["no_grants_for_ms"]
-
-    while live() > 0:
-        pass
+    wait_for_grants(coordinator, epochs)
     send("lease", "l", key="1", lease="pages", bytes=100)
     assert send("allocate", "x", key="1", bytes=60)["granted"] == 0  # the other kind
     loan = send("allocate", "b", key="1", bytes=60)["loans"][0]
