@@ -46,7 +46,9 @@ std::optional<MathUnit> bf16_unit(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kReference: return {};
     case CpuIsa::kAvx2:
-    case CpuIsa::kAvx512: return MathUnit::kFma;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Vnni:
+    case CpuIsa::kAvx512Bf16Fma: return MathUnit::kFma;
     case CpuIsa::kAvx512Bf16: return MathUnit::kBf16Pairs;
     case CpuIsa::kAmx: return MathUnit::kAmxBf16;
   }
@@ -200,14 +202,15 @@ MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen) {
   const std::optional<MathUnit> unit = bf16_unit(chosen);
   if (!unit) return check;
   constexpr double kNoise = 1.1;
-  for (const CpuIsa isa : {CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
+  for (const CpuIsa isa : {CpuIsa::kAvx512Bf16Fma, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
     const MathUnit other = *bf16_unit(isa);
     if (limits.peak(other) <= kNoise * limits.peak(*unit)) continue;
     check.level = CheckLevel::kWarning;
     check.advice = fmt::format(
         "the kernels multiply BF16 with {}, and {} is {:.1f} times as fast here: please report "
-        "this CPU; with --dtype f32 products use fma",
-        math_unit_name(*unit), math_unit_name(other), limits.peak(other) / limits.peak(*unit));
+        "this CPU, and use --isa {}",
+        math_unit_name(*unit), math_unit_name(other), limits.peak(other) / limits.peak(*unit),
+        cpu_isa_name(isa));
   }
   return check;
 }

@@ -30,6 +30,8 @@ TEST(JudgeLimits, WarnWhereAnotherUnitIsFaster) {
   const MachineCheck check = judge_limits(limits, CpuIsa::kAvx512Bf16);
   EXPECT_EQ(check.level, CheckLevel::kWarning);
   EXPECT_THAT(check.advice, HasSubstr("with avx512_bf16, and fma is 2.0 times as fast"));
+  EXPECT_THAT(check.advice, HasSubstr("use --isa avx512_bf16_fma"));
+  EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx512Bf16Fma).level, CheckLevel::kOk);
   EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx2).level, CheckLevel::kOk);
 }
 

@@ -2,7 +2,7 @@
 // machine can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1] The machine's limits
 // alone, as JSON: ops_bench --limits [THREADS] Any device, as a table (device_table.h): ops_bench
 // --device cuda:0 Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
-// SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16|amx takes other kernels than the best.
+// SLUICE_BENCH_ISA=avx2|avx512|avx512_vnni|avx512_bf16|avx512_bf16_fma|amx takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
@@ -135,11 +135,10 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
     }
     return best;
   };
-  if (isa != nullptr && (std::string_view(isa) == "avx2" || std::string_view(isa) == "avx512")) {
-    return MathUnit::kFma;
-  }
+  const std::string_view name = isa == nullptr ? "" : isa;
+  if (name == "avx2" || name == "avx512") return MathUnit::kFma;
   if (w_type == DType::kI8) return fastest({MathUnit::kInt8Quads, MathUnit::kAmxInt8});
-  if (x_type == DType::kBF16) {  // other weights are widened to BF16
+  if (x_type == DType::kBF16 && name != "avx512_vnni" && name != "avx512_bf16_fma") {  // other weights are widened to BF16
     return fastest({MathUnit::kBf16Pairs, MathUnit::kAmxBf16});
   }
   return MathUnit::kFma;

@@ -124,24 +124,30 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
   }
 }
 
-// So many rows that they do not stay in the cache, in more than one piece of columns.
+// So many rows that they do not stay in the cache, in more than one piece of columns. Kernels may
+// widen weights of one depth and not those of the other beforehand.
 TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
   SplitMix64 rng(2);
-  constexpr std::int64_t kDepth = 4096;
   constexpr std::int64_t kRows = 70;
   constexpr std::int64_t kCols = 100;
-  const Weights weights = put_weights(rng, DType::kI4, kCols, kDepth);
-  const TensorView x =
-      memory_->put_matrix(random_floats(rng, kRows * kDepth), kRows, kDepth, DType::kBF16);
-  const auto all = run(x, {weights.blocks});
-  for (const std::int64_t row : {0, 37, 69}) {
-    TensorView one = x;
-    one.data = x.as<std::uint16_t>() + row * kDepth;
-    one.dims[0] = 1;
-    expect_same(run(one, {weights.blocks}),
-                std::span(all).subspan(static_cast<std::size_t>(row * kCols), kCols),
-                "row " + std::to_string(row));
+  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
+                            DType::kU4G128, DType::kU8G128}) {
+    for (const std::int64_t depth : {1536, 4096}) {
+      memory_->clear();
+      const Weights weights = put_weights(rng, dtype, kCols, depth);
+      const TensorView x = memory_->put_matrix(
+          random_floats(rng, static_cast<std::size_t>(kRows * depth)), kRows, depth, DType::kBF16);
+      const auto all = run(x, {weights.blocks});
+      for (const std::int64_t row : {0, 37, 69}) {
+        TensorView one = x;
+        one.data = x.as<std::uint16_t>() + row * depth;
+        one.dims[0] = 1;
+        expect_same(run(one, {weights.blocks}),
+                    std::span(all).subspan(static_cast<std::size_t>(row * kCols), kCols),
+                    std::string(dtype_name(dtype)) + ", row " + std::to_string(row));
+      }
+    }
   }
 }
 

@@ -134,6 +134,41 @@ TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
   }
 }
 
+// So many rows that a kernel may widen x and the weight before it multiplies, in one pass along K,
+// in two, and at depths that it leaves to the kernel for few rows; with narrow tiles at both ends.
+TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
+  if (GetParam().name == "cuda") GTEST_SKIP() << "the order of sums depends on the rows there";
+  constexpr std::int64_t kCols = 67;
+  constexpr std::int64_t kRows = 135;
+  for (const std::int64_t depth : {40, 1024, 1025, 1500, 2048, 2049}) {
+    SplitMix64 rng(depth);
+    const auto count = [](std::int64_t a, std::int64_t b) {
+      return static_cast<std::size_t>(a * b);
+    };
+    const auto x = random_floats(rng, count(kRows, depth));
+    MatmulParams p;
+    p.segments[0].weight = memory_->put_matrix(random_floats(rng, count(kCols, depth)), kCols,
+                                               depth, DType::kBF16, depth + 5);
+    p.segments[0].bias = memory_->put_vector(random_floats(rng, kCols), DType::kBF16);
+    p.num_segments = 1;
+    p.out = memory_->take_matrix(kRows, kCols, DType::kF32);
+    p.x = memory_->put_matrix(x, kRows, depth, DType::kBF16, depth + 3);
+    p.rows = {nullptr, kRows};
+    ops().run(p);
+    const auto all = result(p.out);
+    for (const std::int64_t row : {0, 62, 131, 134}) {
+      MatmulParams one = p;
+      one.x = memory_->put_matrix({x.begin() + row * depth, x.begin() + (row + 1) * depth}, 1,
+                                  depth, DType::kBF16);
+      one.out = memory_->take_matrix(1, kCols, DType::kF32);
+      one.rows = {nullptr, 1};
+      ops().run(one);
+      expect_same({all.begin() + row * kCols, all.begin() + (row + 1) * kCols}, result(one.out),
+                  "row " + std::to_string(row) + " of depth " + std::to_string(depth));
+    }
+  }
+}
+
 // Enough tiles of 128 by 128 for every multiprocessor of a real GPU.
 TEST_P(MatmulTest, ManyLargeTiles) {
   if (GetParam().name != "cuda") GTEST_SKIP() << "only GPUs are that wide";

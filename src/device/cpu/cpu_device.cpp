@@ -171,8 +171,12 @@ std::unique_ptr<Ops> make_ops(CpuIsa isa, ThreadPool& pool) {
     case CpuIsa::kReference: return std::make_unique<ReferenceOps>();
     case CpuIsa::kAvx2: return std::make_unique<FastOps>(pool, kernels::avx2_kernels());
     case CpuIsa::kAvx512: return std::make_unique<FastOps>(pool, kernels::avx512_kernels());
+    case CpuIsa::kAvx512Vnni:
+      return std::make_unique<FastOps>(pool, kernels::avx512_vnni_kernels());
     case CpuIsa::kAvx512Bf16:
       return std::make_unique<FastOps>(pool, kernels::avx512_bf16_kernels());
+    case CpuIsa::kAvx512Bf16Fma:
+      return std::make_unique<FastOps>(pool, kernels::avx512_bf16_fma_kernels());
     case CpuIsa::kAmx: return std::make_unique<FastOps>(pool, kernels::amx_kernels());
   }
   return nullptr;

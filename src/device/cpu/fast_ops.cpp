@@ -37,6 +37,8 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
       code_rows_(std::make_unique<kernels::QuantizedRow[]>(kCodeRows)) {
   widened_.reset(new (std::align_val_t{
       64}) std::uint16_t[static_cast<std::size_t>(kernels::kWidenedElements * pool.size())]);
+  wide_.reset(new (
+      std::align_val_t{64}) float[static_cast<std::size_t>(kernels::kManyFloats * pool.size())]);
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
@@ -226,6 +228,7 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
     piece.col_begin = (i - segment.first) * segment.cols;
     piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
     piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
+    piece.wide = wide_.get() + worker * kernels::kManyFloats;
     if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
     segment.kernel(piece);
   };

@@ -78,8 +78,9 @@ class FastOps final : public OpsBase<FastOps> {
   const kernels::KernelTable& kernels_;
   std::int64_t scratch_floats_ = 0;  // per worker
   std::unique_ptr<float[], FreeAligned> scratch_;
-  // A tile of a weight in blocks, widened; of each worker.
+  // A tile of a weight in blocks, widened; what products of many rows need; of each worker.
   std::unique_ptr<std::uint16_t[], FreeAligned> widened_;
+  std::unique_ptr<float[], FreeAligned> wide_;
   // Rows of x in INT8. A matmul with more rows than fit runs in several parts.
   static constexpr std::int64_t kCodeBytes = 2 << 20;
   static constexpr std::int64_t kCodeRows = 4096;

@@ -23,6 +23,16 @@ inline constexpr std::int64_t kCodeAlignment = 64;
 // A tile of columns of a weight in blocks, widened: at most 6 columns of the largest depth.
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
 
+// Scratch memory of products of many rows (matmul_many.h), in floats: widened rows of x, one pass
+// along K of a tile of columns, and sums of at most kManySums rows.
+inline constexpr std::int64_t kManyInput = 256 << 10;
+inline constexpr std::int64_t kManyPass = 1024;
+inline constexpr std::int64_t kManyWeight = 6 * (kManyPass + 16);
+inline constexpr std::int64_t kManySums = 240;  // whole register tiles
+inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySums * 6 * 16;
+// In deeper products, sums wait too often and too few rows of x are in the cache: DotBf16 is faster.
+inline constexpr std::int64_t kManyDepth = 2048;
+
 // The most rows and columns of a piece of packed_matmul, and its sums.
 inline constexpr std::int32_t kPackedRows = 512;
 inline constexpr std::int64_t kPackedCols = 512;
@@ -41,6 +51,7 @@ struct MatmulPiece {
   const void* bias = nullptr;  // or none
   DType bias_dtype = DType::kF32;
   std::uint16_t* scratch = nullptr;  // kWidenedElements, for weights in blocks
+  float* wide = nullptr;             // kManyFloats, for products of many rows in F32
   float* sums = nullptr;             // kSumFloats, for packed_matmul
   float* out = nullptr;
   std::int64_t out_stride = 0;
@@ -142,7 +153,9 @@ struct KernelTable {
 // Each may be called only where available_cpu_isas() names the instruction set.
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& avx512_vnni_kernels();
 const KernelTable& avx512_bf16_kernels();
+const KernelTable& avx512_bf16_fma_kernels();
 const KernelTable& amx_kernels();
 
 }  // namespace sluice::kernels

@@ -4,6 +4,7 @@
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/matmul_blocks.h"
+#include "device/cpu/kernels/matmul_many.h"
 #include "device/cpu/kernels/quantize_rows.h"
 #include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx512.h"
@@ -16,7 +17,7 @@ const KernelTable& avx512_kernels() {
       .matmul_f32_f16 = matmul<DotF32<Avx512, AsF16<Avx512>>>,
       .matmul_f32_bf16 = matmul<DotF32<Avx512, AsBf16<Avx512>>>,
       .matmul_f32_f8 = matmul<DotF32<Avx512, AsF8<Avx512>>>,
-      .matmul_bf16_bf16 = matmul<DotBf16<Avx512>>,
+      .matmul_bf16_bf16 = matmul_bf16<Avx512>,
       .matmul_i8_i8 = matmul<DotI8<Avx512>>,
       .matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16<Avx512>>,
       .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx512>>,

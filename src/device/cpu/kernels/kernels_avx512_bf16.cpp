@@ -1,5 +1,5 @@
-// Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI and BF16: see CMakeLists.txt. Only the
-// products of BF16 with BF16 and of INT8 with INT8 differ from AVX-512; the latter have its bits.
+// Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI and BF16: see CMakeLists.txt. Only
+// products of BF16 differ from those of AVX-512 with VNNI.
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/matmul_blocks.h"
@@ -178,51 +178,62 @@ struct DotU8G128Pairs : DotPairs128<DType::kU8G128> {
   }
 };
 
-// Four products of INT8 a lane. The instruction takes one factor without a sign, so 128 is added to
-// the codes of the weight and taken off their sum.
-struct DotI8Quads {
+// The weight widened in registers by `Pairs`, the products in F32: with the bits of DotBf16.
+template <class Pairs>
+struct DotBlocksF32 {
   static constexpr bool kScaled = false;
   using Simd = Avx512;
-  using Sum = Avx512::Sums;
-  using X = std::int8_t;
-  using W = std::int8_t;
-  using Vector = __m512i;
-  static constexpr int kOffset = 128;
-  static constexpr int kStep = 64;
+  using Sum = __m512;
+  using X = std::uint16_t;
+  using W = typename Pairs::W;
+  using Vector = typename Pairs::Vector;
+  static constexpr int kStep = Pairs::kStep;
   static constexpr int kPhases = 1;
-  static constexpr int kRows = Avx512::kDotRows;
-  static constexpr int kCols = Avx512::kDotCols;
-  SLUICE_INLINE static Vector with_offset(__m512i codes) {
-    return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
-  }
+  static constexpr int kRows = 2;  // more need more registers than there are
+  static constexpr int kCols = Pairs::kCols;
+  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) { return Pairs::at(row, k); }
   template <int>
   SLUICE_INLINE static Vector load_x(const X* p) {
-    return _mm512_loadu_si512(p);
+    return Pairs::template load_x<0>(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p, int n) {
+    return Pairs::template load_x<0>(p, n);
   }
   template <int>
   SLUICE_INLINE static Vector load_w(const W* p) {
-    return with_offset(_mm512_loadu_si512(p));
-  }
-  template <int>
-  SLUICE_INLINE static Vector load_x(const X* p, int) {
-    return _mm512_loadu_si512(p);
+    return Pairs::template load_w<0>(p);
   }
   template <int>
   SLUICE_INLINE static Vector load_w(const W* p, int n) {
-    return with_offset(_mm512_maskz_loadu_epi8((std::uint64_t{1} << n) - 1U, p));
+    return Pairs::template load_w<0>(p, n);
   }
-  SLUICE_INLINE static Sum multiply_add(Vector x, Vector w, Sum sum) {
-    return reinterpret_cast<Sum>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
+  SLUICE_INLINE static __m512 multiply_add(const Vector& x, const Vector& w, __m512 sum) {
+    if constexpr (requires { w.quarters; }) {
+      for (int i = 0; i < 4; ++i) sum = add_pairs(x.quarters[i], w.quarters[i], sum);
+      return sum;
+    } else {
+      return add_pairs(x, w, sum);
+    }
+  }
+
+ private:
+  SLUICE_INLINE static __m512 add_pairs(__m512i x, __m512i w, __m512 sum) {
+    sum = Avx512::fma(Avx512::even(x), Avx512::even(w), sum);
+    return Avx512::fma(Avx512::odd(x), Avx512::odd(w), sum);
   }
 };
+
+template <class Blocks, class InRegisters = NoRegisters>
+constexpr MatmulKernel kBlocksInF32 =
+    matmul_blocks<Blocks, DotBf16<Avx512>, Avx512Bf16, InRegisters>;
 
 }  // namespace
 
 const KernelTable& avx512_bf16_kernels() {
   static const KernelTable kTable = [] {
-    KernelTable table = avx512_kernels();
+    KernelTable table = avx512_vnni_kernels();
     table.matmul_bf16_bf16 = matmul<DotBf16Pairs>;
-    table.matmul_i8_i8 = matmul<DotI8Quads>;
     table.matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16Pairs, Avx512Bf16, DotI4Pairs>;
     table.matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16Pairs, Avx512Bf16, DotQ8Pairs>;
     table.matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16Pairs, Avx512Bf16>;
@@ -233,6 +244,23 @@ const KernelTable& avx512_bf16_kernels() {
         matmul_blocks<BlocksOfU4G128, DotBf16Pairs, Avx512Bf16, DotU4G128Pairs>;
     table.matmul_bf16_u8_g128 =
         matmul_blocks<BlocksOfU8G128, DotBf16Pairs, Avx512Bf16, DotU8G128Pairs>;
+    return table;
+  }();
+  return kTable;
+}
+
+// Products in F32; the instructions for BF16 round the elements of blocks.
+const KernelTable& avx512_bf16_fma_kernels() {
+  static const KernelTable kTable = [] {
+    KernelTable table = avx512_bf16_kernels();
+    table.matmul_bf16_bf16 = avx512_kernels().matmul_bf16_bf16;
+    table.matmul_bf16_i4 = kBlocksInF32<BlocksOfI4, DotBlocksF32<DotI4Pairs>>;
+    table.matmul_bf16_q8_0 = kBlocksInF32<BlocksOfQ8, DotBlocksF32<DotQ8Pairs>>;
+    table.matmul_bf16_q4_k = kBlocksInF32<BlocksOfQ4K>;
+    table.matmul_bf16_q6_k = kBlocksInF32<BlocksOfQ6K>;
+    table.matmul_bf16_u4_g32 = kBlocksInF32<BlocksOfU4G32, DotBlocksF32<DotU4G32Pairs>>;
+    table.matmul_bf16_u4_g128 = kBlocksInF32<BlocksOfU4G128, DotBlocksF32<DotU4G128Pairs>>;
+    table.matmul_bf16_u8_g128 = kBlocksInF32<BlocksOfU8G128, DotBlocksF32<DotU8G128Pairs>>;
     return table;
   }();
   return kTable;

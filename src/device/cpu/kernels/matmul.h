@@ -307,6 +307,13 @@ struct DotTile {
     }
   }
 
+  // Rows of the weight to prefetch meanwhile.
+  struct Prefetch {
+    const W* first = nullptr;
+    std::int64_t stride = 0;
+    int count = 0;
+  };
+
   // While it computes, prefetches `ahead` rows of the weight, starting at row `next`.
   static void run(const MatmulPiece& p, std::int64_t row, std::int64_t col, std::int64_t next,
                   int ahead) {
@@ -341,14 +348,6 @@ struct DotTile {
     store(sums, p, row, col);
   }
 
- private:
-  // Rows of the weight to prefetch meanwhile.
-  struct Prefetch {
-    const W* first;
-    std::int64_t stride;
-    int count;
-  };
-
   // Adds the products over [k, end) of K.
   SLUICE_INLINE static void add_products(const X* const (&x)[rows], const W* const (&w)[cols],
                                          const Prefetch& prefetch, std::int64_t k, std::int64_t end,
@@ -363,6 +362,7 @@ struct DotTile {
     if (k < end) phases(x, w, k, sums, static_cast<int>(end - k));
   }
 
+ private:
   SLUICE_INLINE static void clear(F (&sums)[rows][cols]) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {

@@ -5,7 +5,7 @@
 // kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
-#include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/matmul_many.h"
 #include "device/cpu/kernels/widen_blocks.h"
 
 namespace sluice::kernels {
@@ -29,6 +29,27 @@ void matmul_blocks(const MatmulPiece& p) {
     }
   }
   const std::int64_t blocks = (p.depth + kBlock.elements - 1) / kBlock.elements;
+  if constexpr (std::is_same_v<P, DotBf16<S>>) {
+    if (has_many_rows<S>(p)) {
+      const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
+                            float* to, std::int64_t stride) {
+        static_assert(kManyPass % kBlock.elements == 0);
+        for (std::int64_t c = 0; c < cols; ++c) {
+          const auto* from = static_cast<const std::uint8_t*>(p.weight) + (col + c) * row_bytes +
+                             k / kBlock.elements * kBlock.bytes;
+          for (std::int64_t i = 0; i < end - k; i += kBlock.elements) {
+            Blocks::template widen<Widening>(p.scratch + i,
+                                             from + i / kBlock.elements * kBlock.bytes);
+          }
+          widen_row<S>(p.scratch, end - k, to + c * stride);
+        }
+      };
+      const auto nothing = [](auto...) {};
+      ManyRows<S, decltype(fill), decltype(nothing)>(p, fill, nothing).run();
+      if (p.bias != nullptr) add_bias<S>(p);
+      return;
+    }
+  }
   const std::int64_t fits = 2 * kCachedInputBytes / (2 * p.depth) / P::kRows * P::kRows;
   const std::int64_t chunk = fits > P::kRows ? fits : P::kRows;
   MatmulPiece tile = p;

@@ -1,0 +1,182 @@
+// Products of many rows of x in BF16 on units that multiply in F32. Widening takes such a unit
+// from the products, so x and the weight are widened once, to scratch memory, and not for each
+// register tile: rows of x for all columns of a piece, and a tile of columns for all these rows.
+// The weight is widened in passes along K, so that a pass stays in the first-level cache; sums wait
+// in scratch memory from pass to pass.
+//
+// Widened rows have the elements at even places of each step of DotBf16, then those at odd places,
+// so the products are added in the order of DotBf16, and the bits are the same.
+// Included by kernels_*.cpp only; see simd_avx512.h.
+#pragma once
+
+#include "device/cpu/kernels/matmul.h"
+
+namespace sluice::kernels {
+
+// From this many rows on: fewer do not make up for the writing of widened weights.
+inline constexpr std::int64_t kManyRows = 64;
+
+// Writes whole steps of DotBf16<S>; zeros follow the last element.
+template <class S>
+SLUICE_INLINE void widen_row(const std::uint16_t* from, std::int64_t depth, float* to) {
+  constexpr int kStep = 2 * S::kLanes;
+  const auto put = [to](std::int64_t k, typename S::Pairs v) {
+    S::store(to + k, S::even(v));
+    S::store(to + k + S::kLanes, S::odd(v));
+  };
+  std::int64_t k = 0;
+  for (; k + kStep <= depth; k += kStep) put(k, S::load_pairs(from + k));
+  if (k < depth) put(k, S::load_pairs(from + k, static_cast<int>(depth - k)));
+}
+
+// `Fill`: fill(col, cols, k, end, to, stride) writes elements [k, end) of these rows of the weight,
+// widened, to rows of `to`. prefetch(col, cols, k, end, part, parts) may prefetch a part of what a
+// later fill() reads.
+template <class S, class Fill, class Prefetch>
+class ManyRows {
+ public:
+  ManyRows(const MatmulPiece& p, const Fill& fill, const Prefetch& prefetch)
+      : p_(p),
+        fill_(fill),
+        prefetch_(prefetch),
+        x_(p.wide),
+        weight_(x_ + kManyInput),
+        sums_(weight_ + kManyWeight),
+        x_stride_((p.depth + kStep - 1) / kStep * kStep + kPadding) {}
+
+  void run() {
+    const std::int64_t fits = kManyInput / x_stride_ / kRows * kRows;
+    const std::int64_t chunk = fits < kManySums ? fits : kManySums;
+    for (std::int64_t row = p_.row_begin; row < p_.row_end; row += chunk) {
+      const std::int64_t end = row + chunk < p_.row_end ? row + chunk : p_.row_end;
+      for (std::int64_t r = row; r < end; ++r) {
+        const auto* from = static_cast<const std::uint16_t*>(p_.x) + r * p_.x_stride;
+        widen_row<S>(from, p_.depth, x_ + (r - row) * x_stride_);
+      }
+      for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kCols) {
+        multiply_columns(row, end, col);
+      }
+    }
+  }
+
+ private:
+  using P = DotF32<S, AsF32<S>>;
+  using F = typename S::F;
+  static constexpr int kRows = S::kDotRows;
+  static constexpr int kCols = S::kDotCols;
+  static constexpr std::int64_t kStep = 2 * S::kLanes;
+  // Rows lie in different sets of a cache.
+  static constexpr std::int64_t kPadding = 16;
+  static constexpr std::int64_t kStride = kManyPass + kPadding;
+  static_assert(kManyWeight >= kCols * kStride);
+  static_assert(kManyPass % kStep == 0 && kManySums % kRows == 0);
+
+  // One tile of columns, in passes along K.
+  void multiply_columns(std::int64_t row, std::int64_t row_end, std::int64_t col) {
+    const std::int64_t cols = columns_from(col);
+    for (std::int64_t k = 0; k < p_.depth; k += kManyPass) {
+      const Pass pass = pass_from(col, k);
+      fill_(col, cols, k, pass.end, weight_, kStride);
+      const Pass next = pass.end < p_.depth ? pass_from(col, pass.end) : pass_from(col + kCols, 0);
+      const std::int64_t groups = (row_end - row + kRows - 1) / kRows;
+      for (std::int64_t group = 0; group < groups; ++group) {
+        prefetch_(next.col, columns_from(next.col), next.k, next.end, group, groups);
+        const std::int64_t first = row + group * kRows;
+        multiply_group(pass, cols, row, first, row_end - first);
+      }
+    }
+  }
+
+  struct Pass {
+    std::int64_t col;
+    std::int64_t k;
+    std::int64_t end;
+  };
+  Pass pass_from(std::int64_t col, std::int64_t k) const {
+    return {col, k, k + kManyPass < p_.depth ? k + kManyPass : p_.depth};
+  }
+  std::int64_t columns_from(std::int64_t col) const {
+    const std::int64_t left = p_.col_end - col;
+    return left < kCols ? (left > 0 ? left : 0) : kCols;
+  }
+
+  // Some rows of x: kRows, or fewer at the end.
+  void multiply_group(const Pass& pass, std::int64_t cols, std::int64_t chunk, std::int64_t row,
+                      std::int64_t rows) {
+    const float* const x = x_ + (row - chunk) * x_stride_ + pass.k;
+    float* const sums = sums_ + (row - chunk) * kCols * S::kLanes;
+    if (rows >= kRows && cols == kCols) return multiply<kRows, kCols>(pass, x, 0, row, sums);
+    for (std::int64_t r = 0; r < (rows < kRows ? rows : kRows); ++r) {
+      for (std::int64_t c = 0; c < cols; ++c) {
+        multiply<1, 1>(pass, x + r * x_stride_, c, row + r, sums + (r * kCols + c) * S::kLanes);
+      }
+    }
+  }
+
+  template <int rows, int cols>
+  void multiply(const Pass& pass, const float* x, std::int64_t c, std::int64_t row,
+                float* carried) {
+    using Tile = DotTile<P, rows, cols>;
+    const float* xs[rows];
+    const float* ws[cols];
+    for (int r = 0; r < rows; ++r) xs[r] = x + r * x_stride_;
+    for (int i = 0; i < cols; ++i) ws[i] = weight_ + (c + i) * kStride;
+    F sums[rows][cols];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < cols; ++i) {
+        sums[r][i] = pass.k == 0 ? S::zero() : S::load(carried + (r * cols + i) * S::kLanes);
+      }
+    }
+    const std::int64_t steps = (pass.end - pass.k + kStep - 1) / kStep * kStep;
+    Tile::add_products(xs, ws, {}, 0, steps, sums);
+    if (pass.end == p_.depth) return Tile::store(sums, p_, row, pass.col + c);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < cols; ++i) S::store(carried + (r * cols + i) * S::kLanes, sums[r][i]);
+    }
+  }
+
+  const MatmulPiece& p_;
+  const Fill& fill_;
+  const Prefetch& prefetch_;
+  float* const x_;
+  float* const weight_;
+  float* const sums_;
+  const std::int64_t x_stride_;
+};
+
+// Whether ManyRows takes the piece.
+template <class S>
+SLUICE_INLINE bool has_many_rows(const MatmulPiece& p) {
+  return p.row_end - p.row_begin >= kManyRows && p.depth <= kManyDepth;
+}
+
+// matmul<DotBf16<S>>, with its bits.
+template <class S>
+void matmul_bf16(const MatmulPiece& p) {
+  if (!has_many_rows<S>(p)) return matmul<DotBf16<S>>(p);
+  const auto* const weight = static_cast<const std::uint16_t*>(p.weight);
+  const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
+                        float* to, std::int64_t stride) {
+    for (std::int64_t c = 0; c < cols; ++c) {
+      widen_row<S>(weight + (col + c) * p.weight_stride + k, end - k, to + c * stride);
+    }
+  };
+  const auto prefetch = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
+                            std::int64_t part, std::int64_t parts) {
+    constexpr std::int64_t kLine = 32;  // elements
+    const std::int64_t lines = (end - k + kLine - 1) / kLine;
+    for (std::int64_t i = cols * lines * part / parts; i < cols * lines * (part + 1) / parts; ++i) {
+      const std::uint16_t* line =
+          weight + (col + i / lines) * p.weight_stride + k + i % lines * kLine;
+      _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+    }
+  };
+  ManyRows<S, decltype(fill), decltype(prefetch)>(p, fill, prefetch).run();
+  if (p.bias != nullptr) add_bias<S>(p);
+}
+
+}  // namespace sluice::kernels
