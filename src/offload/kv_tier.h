@@ -67,6 +67,9 @@ class KvTier {
   virtual void wait(Duration at_most) = 0;
   // Starts to make what was saved durable; returns when it is, or after `at_most`.
   virtual Status flush(Duration at_most) = 0;
+
+  // The memory of this machine that blocks take now; 0 for a tier that is elsewhere.
+  virtual std::int64_t memory_bytes() const { return 0; }
 };
 
 }  // namespace sluice

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <limits>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "offload/file_io.h"
+#include "offload/move_queue.h"
 #include "offload/page_format.h"
 
 namespace sluice {
@@ -32,13 +29,6 @@ Result<HmacKey> random_key() {
 }  // namespace
 
 struct LentTier::Impl {
-  struct Job {
-    std::uint64_t id = 0;
-    TierPage page;
-    std::byte* target = nullptr;        // a load
-    const std::byte* source = nullptr;  // a save
-  };
-
   // `lent` is shared, as the header says.
   Impl(std::shared_ptr<LentMemory> lent, std::uint64_t bytes, const HmacKey& key)
       : memory(std::move(lent)),
@@ -49,37 +39,12 @@ struct LentTier::Impl {
     records.resize(static_cast<std::size_t>(std::min<std::int64_t>(pages, 1 << 30)));
   }
 
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    work.notify_all();
-    if (thread.joinable()) thread.join();
-  }
-
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
-      if (stopping) return;
-      std::deque<Job>& queue = loads.empty() ? saves : loads;
-      const Job job = queue.front();
-      queue.pop_front();
-      busy = true;
-      lock.unlock();
-      Status status = job.source != nullptr ? save_page(job) : load_page(job);
-      lock.lock();
-      busy = false;
-      ended.push_back({job.id, std::move(status)});
-      done.notify_all();
-    }
-  }
-
   std::size_t block_bytes() const { return static_cast<std::size_t>(shape.block_bytes); }
-  PageRecord& record_of(const Job& job) { return records[static_cast<std::size_t>(job.page.page)]; }
+  PageRecord& record_of(const QueuedMove& job) {
+    return records[static_cast<std::size_t>(job.page.page)];
+  }
 
-  Status save_page(const Job& job) {
+  Status save_page(const QueuedMove& job) {
     const std::int32_t page = job.page.page;
     const auto slot = memory->begin_save(page);
     if (!slot) return resource_exhausted("no lent memory is free");
@@ -101,7 +66,7 @@ struct LentTier::Impl {
   }
 
   // The bytes are copied first. Nothing is taken from the copy that was not checked.
-  Status load_page(const Job& job) {
+  Status load_page(const QueuedMove& job) {
     const std::int32_t page = job.page.page;
     const PageRecord record = record_of(job);
     if (record.name != job.page.name ||
@@ -126,17 +91,7 @@ struct LentTier::Impl {
   std::vector<std::byte> buffer;
   std::vector<PageRecord> records;  // by page
 
-  std::mutex mutex;
-  std::condition_variable work;
-  std::condition_variable done;
-  // Guarded by `mutex`.
-  bool stopping = false;
-  bool busy = false;
-  std::deque<Job> loads;
-  std::deque<Job> saves;
-  std::vector<TierMove> ended;
-
-  std::thread thread;
+  std::unique_ptr<MoveQueue> queue;  // last: its thread uses the other members
 };
 
 LentTier::LentTier(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -153,7 +108,9 @@ Result<std::unique_ptr<LentTier>> LentTier::open(std::shared_ptr<LentMemory> mem
         fmt::format("{} bytes have no room for a block of {}", impl->memory->most(), block_bytes));
   }
   impl->memory->use_pages(static_cast<std::int64_t>(impl->shape.page_bytes()));
-  impl->thread = std::thread([raw = impl.get()] { raw->run(); });
+  impl->queue = std::make_unique<MoveQueue>([raw = impl.get()](const QueuedMove& move) {
+    return move.source != nullptr ? raw->save_page(move) : raw->load_page(move);
+  });
   return std::unique_ptr<LentTier>(new LentTier(std::move(impl)));
 }
 
@@ -165,39 +122,21 @@ bool LentTier::accepts_saves() const { return impl_->memory->has_room(); }
 
 void LentTier::save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) {
   CHECK(block.size() == impl_->block_bytes() && page.page >= 0 && page.page < num_pages());
-  const std::lock_guard lock(impl_->mutex);
-  impl_->saves.push_back({id, page, nullptr, block.data()});
-  impl_->work.notify_one();
+  impl_->queue->add({id, page, nullptr, block.data()});
 }
 
 void LentTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) {
   CHECK(block.size() == impl_->block_bytes() && page.page >= 0 && page.page < num_pages());
-  const std::lock_guard lock(impl_->mutex);
-  impl_->loads.push_back({id, page, block.data(), nullptr});
-  impl_->work.notify_one();
+  impl_->queue->add({id, page, block.data(), nullptr});
 }
 
 void LentTier::touch(std::int32_t page) { impl_->memory->touch(page); }
 void LentTier::erase(std::int32_t page) { impl_->memory->erase(page); }
 
-void LentTier::poll(std::vector<TierMove>& ended) {
-  const std::lock_guard lock(impl_->mutex);
-  for (TierMove& move : impl_->ended) ended.push_back(std::move(move));
-  impl_->ended.clear();
-}
-
-void LentTier::wait(Duration at_most) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->done.wait_for(lock, at_most, [&] { return !impl_->ended.empty(); });
-}
+void LentTier::poll(std::vector<TierMove>& ended) { impl_->queue->poll(ended); }
+void LentTier::wait(Duration at_most) { impl_->queue->wait(at_most); }
 
 // Nothing here lasts longer than the process.
-Status LentTier::flush(Duration at_most) {
-  std::unique_lock lock(impl_->mutex);
-  const bool idle = impl_->done.wait_for(
-      lock, at_most, [&] { return impl_->loads.empty() && impl_->saves.empty() && !impl_->busy; });
-  if (idle) return {};
-  return Error{ErrorCode::kDeadlineExceeded, "saves are still under way"};
-}
+Status LentTier::flush(Duration at_most) { return impl_->queue->flush(at_most); }
 
 }  // namespace sluice
