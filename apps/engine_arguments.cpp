@@ -207,6 +207,19 @@ Status parse_memory_share(const EngineOptionTexts& texts, EngineOptions& options
   return {};
 }
 
+Status parse_kv_ram(const EngineOptionTexts& texts, EngineOptions& options) {
+  if (texts.kv_ram.empty()) return {};
+  ASSIGN_OR_RETURN(options.kv_ram, parse_memory_size("--kv-ram", texts.kv_ram));
+  if (options.kv_disk) {
+    return invalid_argument("--kv-ram and --kv-disk exclude each other: there is one tier");
+  }
+  if (!texts.prefix_caching) {
+    return invalid_argument(
+        "--kv-ram needs the prefix cache, which --no-enable-prefix-caching turns off");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
@@ -249,6 +262,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   if (texts.kv_disk.empty() && !texts.kv_disk_key.empty()) {
     return invalid_argument("--kv-disk-key encrypts the folder of --kv-disk, which is not given");
   }
+  RETURN_IF_ERROR(parse_kv_ram(texts, options));
   if (!texts.kv_idle_release.empty()) {
     ASSIGN_OR_RETURN(options.kv_idle_release, parse_idle_release(texts.kv_idle_release));
   }

@@ -28,6 +28,7 @@ struct EngineOptionTexts {
   std::string kv_idle_release;
   std::string kv_disk;
   std::string kv_disk_key;
+  std::string kv_ram;
   std::string threads;
   std::vector<std::string> adapters;  // NAME=DIRECTORY, NAME=MIX
   std::string adapter_slots;

@@ -140,6 +140,19 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
       },
       "leave one out");
   wrong([](auto& t) { t.kv_disk_key = "key"; }, "--kv-disk-key");
+  wrong([](auto& t) { t.kv_ram = "much"; }, "--kv-ram");
+  wrong(
+      [](auto& t) {
+        t.kv_ram = "1GiB";
+        t.kv_disk = "kv:1GiB";
+      },
+      "--kv-ram and --kv-disk");
+  wrong(
+      [](auto& t) {
+        t.kv_ram = "1GiB";
+        t.prefix_caching = false;
+      },
+      "--kv-ram needs the prefix cache");
   wrong([](auto& t) { t.kv_idle_release = "soon"; }, "--kv-idle-release");
   wrong([](auto& t) { t.kv_idle_release = "-1"; }, "--kv-idle-release");
 }

@@ -66,6 +66,12 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
                   "encrypted with this key")
       ->group(group);
   command
+      .add_option(
+          "--kv-ram", texts.kv_ram,
+          "memory of this machine for KV blocks that do not fit KV memory, such as 8GiB: as "
+          "they are with --device cuda; packed, and only for KV in BF16, with --device cpu")
+      ->group(group);
+  command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
                 "reuse the KV blocks of common prefixes (default on)")
       ->group(group);

@@ -1,6 +1,7 @@
 #include "apps/local_engine.h"
 
 #include "apps/kv_disk.h"
+#include "apps/kv_ram.h"
 #include "apps/make_device.h"
 #include "apps/tbt_goal.h"
 #include "offload/lent_tier.h"
@@ -24,6 +25,7 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
         add_kv_disk(directory, chosen, snapshot.model(), *local.device, clock, executor));
     timeline.mark("KV disk");
   }
+  if (chosen.kv_ram) RETURN_IF_ERROR(add_kv_ram(*chosen.kv_ram, *local.device, executor));
   if (chosen.lent_memory) {
     auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes());
     if (!tier) return with_context("--borrow-pages", tier.error());

@@ -117,6 +117,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
       {"--pin-limit", a.pin_limit.has_value()},
       {"--verify", a.verify},
       {"--kv-disk", engine.kv_disk.has_value()},
+      {"--kv-ram", engine.kv_ram.has_value()},
       {"--kv-idle-release", engine.kv_idle_release > Duration{0}},
       {"--enforce-eager", texts.enforce_eager},
       {"--no-enable-prefix-caching", !texts.prefix_caching},
@@ -181,6 +182,9 @@ Status add_lent_memory(const LendSettings& lend, EngineOptions& engine) {
   if (!lend.borrowed) return {};
   if (engine.kv_disk) {
     return invalid_argument("--borrow-pages and --kv-disk exclude each other: there is one tier");
+  }
+  if (engine.kv_ram) {
+    return invalid_argument("--borrow-pages and --kv-ram exclude each other: there is one tier");
   }
   if (engine.prefix_caching == PrefixCaching::kOff) {
     return invalid_argument(

@@ -141,6 +141,10 @@ class Engine {
   std::size_t kv_block_bytes() const;
   // Whether the tier below takes blocks now.
   bool tier_accepts_saves() const { return executor_->tier_accepts_saves(); }
+  // The memory of this machine that its blocks take.
+  std::int64_t tier_memory_bytes() const {
+    return contents_ == nullptr ? 0 : contents_->tier_memory_bytes();
+  }
 
   // Requests with a PinOrder make pins; steps end those whose time is over.
   PinTable& pins() { return pins_; }

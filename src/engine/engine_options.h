@@ -101,6 +101,9 @@ struct EngineOptions {
   // with this limit. Absent: memory is not lent.
   std::optional<std::int64_t> kv_cache_least;
   std::optional<KvDiskSettings> kv_disk;  // the command adds it (add_tier())
+  // Bytes of this machine's memory that keep KV blocks below KV memory (offload/ram_tier.h); the
+  // command adds it.
+  std::optional<std::int64_t> kv_ram;
   // The same, in memory that other processes lend. Shared with the side that speaks to them.
   std::shared_ptr<LentMemory> lent_memory = nullptr;
   // KV memory is returned to the system after this long without a request. 0: never.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -23,8 +24,8 @@ class KvContents {
   // Both wait until the bytes are copied, and take block_bytes() of them.
   virtual Status read_block(BlockId id, std::span<std::byte> out) = 0;
   virtual Status write_block(BlockId id, std::span<const std::byte> contents) = 0;
-  // Plans may name transfers to and from this tier from now on. kUnsupported if the tier cannot
-  // reach the device's memory. REQUIRES: no plan was submitted yet.
+  // Plans may name transfers to and from this tier from now on. Errors: there is no host memory
+  // through which blocks could pass. REQUIRES: no plan was submitted yet.
   virtual Status use_tier(std::unique_ptr<KvTier> tier) = 0;
   // Plans may stream the KV of sequences that this shape allows, through a file. kUnsupported if
   // the device cannot, kInvalidArgument if the file would hold no sequence. REQUIRES: as
@@ -32,6 +33,8 @@ class KvContents {
   virtual Result<StreamShape> use_stream(const KvStream::Options& options) = 0;
   // That streams have read and written since the start.
   virtual KvStream::Bytes streamed_bytes() const = 0;
+  // KvTier::memory_bytes(); 0 without a tier.
+  virtual std::int64_t tier_memory_bytes() const = 0;
 };
 
 }  // namespace sluice

@@ -105,7 +105,7 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
 }
 
 ModelRunner::~ModelRunner() {
-  pages_.reset();  // its threads use the arena
+  pages_.reset();  // its threads and copies use the arena
   static_cast<void>(device_.synchronize());
   device_.ops().set_library_workspace(nullptr);
 }
@@ -180,13 +180,16 @@ Status ModelRunner::write_block(BlockId id, std::span<const std::byte> contents)
   return device_.synchronize(Queue::kCompute);
 }
 
-// The tier moves bytes at any time after a plan is submitted, so the rows and copies before it must
-// have run by then.
+// Without staging the tier moves bytes at any time after a plan is submitted, so the rows and
+// copies before it must have run by then.
 Status ModelRunner::use_tier(std::unique_ptr<KvTier> tier) {
+  std::unique_ptr<BlockStaging> staging;
   if (!device_.traits().host_accessible || device_.traits().asynchronous) {
-    return unsupported("a KV tier needs a device whose memory is the host's: use --device cpu");
+    auto made = BlockStaging::create(device_, block_bytes());
+    if (!made) return with_context("host memory for KV blocks on their way", made.error());
+    staging = *std::move(made);
   }
-  pages_.emplace(std::move(tier));
+  pages_.emplace(std::move(tier), layout_, std::move(staging));
   return {};
 }
 
@@ -244,14 +247,13 @@ Status ModelRunner::start_transfers(const BatchPlan& plan) {
       CHECK(pages_.has_value());
       const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
       const std::span<std::byte> contents(block_address(block.block), block_bytes());
-      if (transfer.kind == TransferKind::kSaveBlock) clear_unused(layout_, block, contents);
-      pages_->start(transfer, block, contents);
+      RETURN_IF_ERROR(pages_->start(transfer, block, contents, last_mark_));
       continue;
     }
     if (!transfers_) return unsupported("the model runner has nothing to load adapters from");
     RETURN_IF_ERROR(transfers_->start(transfer, last_mark_));
   }
-  return {};
+  return pages_ ? pages_->submit() : Status{};
 }
 
 // Returns KV memory to the system once the last step that may use it has run.
@@ -315,14 +317,13 @@ Status ModelRunner::collect(StepResult& out) {
 }
 
 Status ModelRunner::poll(std::vector<TransferResult>& completed) {
-  if (pages_) pages_->poll(completed);
+  if (pages_) RETURN_IF_ERROR(pages_->poll(completed));
   return transfers_ ? transfers_->poll(completed) : Status{};
 }
 
 Status ModelRunner::wait_for_transfer(Duration at_most) {
   if (transfers_ && !transfers_->idle()) return transfers_->wait(at_most);
-  if (pages_ && !pages_->idle()) pages_->wait(at_most);
-  return {};
+  return pages_ && !pages_->idle() ? pages_->wait(at_most) : Status{};
 }
 
 Status ModelRunner::check(TimePoint now) {

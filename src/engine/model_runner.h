@@ -134,6 +134,7 @@ class ModelRunner final : public Executor,
   KvStream::Bytes streamed_bytes() const override {
     return streamed_ ? streamed_->bytes() : KvStream::Bytes{};
   }
+  std::int64_t tier_memory_bytes() const override { return pages_ ? pages_->memory_bytes() : 0; }
   void end_stream(SequenceId sequence) override {
     if (streamed_) streamed_->end(sequence);
   }

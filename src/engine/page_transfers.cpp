@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 
 #include "base/check.h"
@@ -28,42 +30,138 @@ void clear_unused(const KvLayout& layout, const PagedBlock& block, std::span<std
   }
 }
 
-void PageTransfers::start(const PlanTransfer& transfer, const PagedBlock& block,
-                          std::span<std::byte> contents) {
-  started_.emplace(transfer.id, Started{transfer.kind, block.page});
-  const TierPage page{block.page, block.group, block.name, block.tenant};
-  if (transfer.kind == TransferKind::kSaveBlock) {
-    tier_->save(transfer.id, page, contents);
+Status PageTransfers::start(const PlanTransfer& transfer, const PagedBlock& block,
+                            std::span<std::byte> contents, std::size_t after) {
+  CHECK(transfer.kind == TransferKind::kSaveBlock || transfer.kind == TransferKind::kLoadBlock);
+  const bool saves = transfer.kind == TransferKind::kSaveBlock;
+  started_.emplace(transfer.id, Started{transfer.kind, block, contents.data()});
+  if (!saves) tier_->touch(block.page);
+  if (staging_) {
+    RETURN_IF_ERROR(staging_->begin_after(after));
+    (saves ? waiting_saves_ : waiting_loads_).push_back(transfer.id);
+    return begin_waiting();
+  }
+  if (saves) {
+    clear_unused(*layout_, block, contents);
+    tier_->save(transfer.id, page_of(block), contents);
   } else {
-    CHECK(transfer.kind == TransferKind::kLoadBlock);
-    tier_->touch(block.page);
-    tier_->load(transfer.id, page, contents);
+    tier_->load(transfer.id, page_of(block), contents);
+  }
+  return {};
+}
+
+// Starts what waits for a buffer, as long as there is one, loads first.
+Status PageTransfers::begin_waiting() {
+  by_buffer_.resize(staging_->num_buffers());
+  while (!waiting_loads_.empty() || !waiting_saves_.empty()) {
+    const auto buffer = staging_->take();
+    if (!buffer) break;
+    std::deque<TransferId>& waiting = waiting_loads_.empty() ? waiting_saves_ : waiting_loads_;
+    const TransferId id = waiting.front();
+    waiting.pop_front();
+    by_buffer_[*buffer] = id;
+    Started& started = started_.at(id);
+    started.buffer = *buffer;
+    if (saves(started)) {
+      RETURN_IF_ERROR(staging_->copy(CopyKind::kDeviceToHost, *buffer, started.contents));
+    } else {
+      tier_->load(id, page_of(started.block), staging_->bytes(*buffer));
+    }
+  }
+  return {};
+}
+
+// A copy to the host goes on into the tier; a copy to the device ends its load.
+Status PageTransfers::advance_staging() {
+  copied_.clear();
+  RETURN_IF_ERROR(staging_->poll(copied_));
+  for (const std::size_t buffer : copied_) {
+    const TransferId id = by_buffer_[buffer];
+    const Started& started = started_.at(id);
+    if (saves(started)) {
+      clear_unused(*layout_, started.block, staging_->bytes(buffer));
+      tier_->save(id, page_of(started.block), staging_->bytes(buffer));
+    } else {
+      staging_->give(buffer);
+      report(id, {});
+    }
+  }
+  return {};
+}
+
+Status PageTransfers::end_move(const TierMove& move) {
+  const auto found = started_.find(move.id);
+  CHECK(found != started_.end());
+  const Started& started = found->second;
+  if (staging_) {
+    if (move.status && !saves(started)) {
+      return staging_->copy(CopyKind::kHostToDevice, started.buffer, started.contents);
+    }
+    staging_->give(started.buffer);
+  }
+  report(move.id, move.status);
+  return {};
+}
+
+Status PageTransfers::advance() {
+  if (started_.empty()) return {};
+  if (staging_) RETURN_IF_ERROR(advance_staging());
+  ended_.clear();
+  tier_->poll(ended_);
+  for (const TierMove& move : ended_) RETURN_IF_ERROR(end_move(move));
+  if (!staging_) return {};
+  RETURN_IF_ERROR(begin_waiting());
+  return staging_->submit();
+}
+
+void PageTransfers::report(TransferId id, const Status& status) {
+  const auto found = started_.find(id);
+  const bool loads = found->second.kind == TransferKind::kLoadBlock;
+  TransferResult result{.id = id};
+  if (!status) {
+    result.failed = true;
+    result.damaged = loads && status.error().code != ErrorCode::kUnavailable;
+    if (result.damaged) tier_->erase(found->second.block.page);
+    note_failure(loads, status.error());
+  }
+  completed_.push_back(result);
+  started_.erase(found);
+}
+
+Status PageTransfers::poll(std::vector<TransferResult>& completed) {
+  RETURN_IF_ERROR(advance());
+  completed.insert(completed.end(), completed_.begin(), completed_.end());
+  completed_.clear();
+  return {};
+}
+
+Status PageTransfers::wait(Duration at_most) {
+  if (!staging_) {
+    tier_->wait(at_most);
+    return {};
+  }
+  constexpr auto kPause = std::chrono::microseconds(50);  // between two looks at the copies
+  const SystemClock clock;
+  const TimePoint end = clock.now() + at_most;
+  while (true) {
+    RETURN_IF_ERROR(advance());
+    if (!completed_.empty() || started_.empty() || clock.now() >= end) return {};
+    tier_->wait(kPause);
   }
 }
 
-void PageTransfers::poll(std::vector<TransferResult>& completed) {
-  if (idle()) return;
-  ended_.clear();
-  tier_->poll(ended_);
-  for (const TierMove& move : ended_) {
-    const auto started = started_.find(move.id);
-    CHECK(started != started_.end());
-    TransferResult result{.id = move.id};
-    if (!move.status) {
-      result.failed = true;
-      result.damaged = move.status.error().code != ErrorCode::kUnavailable &&
-                       started->second.kind == TransferKind::kLoadBlock;
-      if (result.damaged) tier_->erase(started->second.page);
-      note_failure(started->second, move.status.error());
-    }
-    completed.push_back(result);
-    started_.erase(started);
+Status PageTransfers::flush(Duration at_most) {
+  const SystemClock clock;
+  const TimePoint end = clock.now() + at_most;
+  while (staging_ && !started_.empty() && clock.now() < end) {
+    RETURN_IF_ERROR(advance());
+    tier_->wait(std::chrono::milliseconds(1));
   }
+  return tier_->flush(std::max(end - clock.now(), Duration{0}));
 }
 
 // A tier that fails may fail for every block: the 1st, 2nd, 4th, 8th... failure is logged.
-void PageTransfers::note_failure(const Started& started, const Error& error) {
-  const bool loads = started.kind == TransferKind::kLoadBlock;
+void PageTransfers::note_failure(bool loads, const Error& error) {
   ++failures_;
   if (!std::has_single_bit(static_cast<std::uint64_t>(failures_))) return;
   log_warning(fmt::format("KV tier: a block was not {}: {}; {} ({} such failures so far)",

@@ -30,7 +30,7 @@ Status Transfers::submit(const PlanTransfer& transfer) {
   }
   RETURN_IF_ERROR(device_->mark(Queue::kTransfer, next_mark_));
   started_.push_back({transfer.id, next_mark_});
-  next_mark_ = (next_mark_ + 1) % Device::kMarks;
+  next_mark_ = (next_mark_ + 1) % kMarks;
   return {};
 }
 
@@ -41,7 +41,7 @@ Status Transfers::advance() {
     ended_.push_back({started_.front().id, false});
     started_.pop_front();
   }
-  while (!waiting_.empty() && started_.size() < Device::kMarks) {
+  while (!waiting_.empty() && started_.size() < kMarks) {
     const PlanTransfer next = waiting_.front();
     waiting_.pop_front();
     RETURN_IF_ERROR(submit(next));

@@ -33,7 +33,10 @@ class TransferSource {
 
 class Transfers {
  public:
-  // REQUIRES: both outlive this, and nothing else uses the marks of the transfer queue.
+  // The first marks of the transfer queue; the others are those of BlockStaging.
+  static constexpr std::size_t kMarks = Device::kMarks / 2;
+
+  // REQUIRES: both outlive this, and nothing else uses these marks.
   Transfers(Device& device, TransferSource& source) : device_(&device), source_(&source) {}
 
   // Starts a transfer that waits for all work submitted to the compute queue before its mark
@@ -61,7 +64,7 @@ class Transfers {
 
   Device* device_;
   TransferSource* source_;
-  std::deque<Started> started_;       // oldest first; at most Device::kMarks
+  std::deque<Started> started_;       // oldest first; at most kMarks
   std::deque<PlanTransfer> waiting_;  // for a free mark
   std::vector<TransferResult> ended_;
   std::vector<TransferCopy> copies_;  // of the transfer that is being submitted

@@ -301,6 +301,8 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   write_number(writer, gauges_.tier_pages);
   writer.gauge("kv_tier_pages_used", "Blocks that are in the tier.");
   write_number(writer, gauges_.tier_pages_saved);
+  writer.gauge("kv_tier_memory_bytes", "Memory of this machine that blocks in the tier take.");
+  write_number(writer, static_cast<double>(gauges_.tier_memory_bytes));
   const EngineStats& totals = gauges_.totals;
   writer.counter("kv_tier_blocks_saved_total", "KV blocks that the tier has stored.");
   write_number(writer, static_cast<double>(totals.saved_blocks));

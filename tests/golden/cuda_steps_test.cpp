@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "device/cuda/device_impl.h"
+#include "offload/ram_tier.h"
+#include "scheduler/block_pager.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/cuda/fake_cublas_lt.h"
@@ -26,7 +28,9 @@ class CudaStepsTest : public testing::Test {
     fake_.runs_kernels = true;
   }
 
-  std::unique_ptr<test::EngineFixture> make_fixture(std::int32_t steps_in_flight, bool late) {
+  // `few_blocks`: KV memory for little more than one request, and a tier in RAM.
+  std::unique_ptr<test::EngineFixture> make_fixture(std::int32_t steps_in_flight, bool late,
+                                                    bool few_blocks = false) {
     fake_.runs_late = late;
     auto device = cuda::make_device(cuda::FakeDriver::api(), 0);
     EXPECT_TRUE(device) << device.error().message;
@@ -36,8 +40,16 @@ class CudaStepsTest : public testing::Test {
     options.token_budget = 12;
     options.block_size = 4;
     options.steps_in_flight = steps_in_flight;
-    return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1,
-                                                 std::move(*device));
+    if (!few_blocks) {
+      return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1,
+                                                   std::move(*device));
+    }
+    options.decode_headroom = 0;
+    options.kv_cache_memory = 13 * kBlockBytes;
+    auto tier = RamTier::open({.max_bytes = 200 * kBlockBytes, .block_bytes = kBlockBytes});
+    EXPECT_TRUE(tier);
+    return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1, std::move(*device),
+                                                 nullptr, *std::move(tier));
   }
 
   // Greedy, sampled, and in every third request with parameters that need the host.
@@ -59,6 +71,23 @@ class CudaStepsTest : public testing::Test {
     for (RequestId id = 1; id <= 6; ++id) fixture->add(make_request(id));
     return fixture->run_to_end();
   }
+  // Requests whose rows the device samples, so that nothing but a copy of memory that is not pinned
+  // makes the host wait for a stream.
+  test::Results run_sampled_on_device(test::EngineFixture& fixture) const {
+    for (RequestId id = 1; id <= 6; ++id) {
+      Request request = make_request(id);
+      request.prompt.clear();
+      for (TokenId i = 0; i < 24; ++i) {
+        request.prompt.push_back((static_cast<TokenId>(id) * 31 + i * 7) % 190);
+      }
+      request.sampling.repetition_penalty = 1.0F;
+      fixture.add(std::move(request));
+    }
+    return fixture.run_to_end();
+  }
+
+  // Three layers of two heads of 8 F32, keys and values, four tokens.
+  static constexpr std::int64_t kBlockBytes = 3 * 2 * 8 * 4 * 2 * 4;
 
   cuda::FakeDriver fake_;
   TempDirectory checkpoint_;
@@ -75,6 +104,29 @@ TEST_F(CudaStepsTest, RequestsGetTheSameHoweverLateTheDeviceRuns) {
       EXPECT_EQ(result.tokens, expected.at(key).tokens)
           << "request " << key.first << ", steps in flight " << steps_in_flight;
     }
+  }
+  EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+}
+
+// Blocks leave the GPU for host memory and come back, beside steps, through pinned buffers.
+TEST_F(CudaStepsTest, BlocksPassThroughHostMemory) {
+  const test::Results expected = run_sampled_on_device(*make_fixture(1, false));
+  for (const bool late : {false, true}) {
+    const auto fixture = make_fixture(0, late, true);
+    const int streams = fake_.calls["cuStreamSynchronize"];
+    for (int round = 0; round < 2; ++round) {
+      const test::Results results = run_sampled_on_device(*fixture);
+      ASSERT_EQ(results.size(), expected.size());
+      for (const auto& [key, result] : results) {
+        EXPECT_EQ(result.tokens, expected.at(key).tokens) << "request " << key.first;
+      }
+    }
+    EXPECT_EQ(fake_.calls["cuStreamSynchronize"], streams) << "a copy was not of pinned memory";
+    const PagingStats& paging = fixture->engine().scheduler().paging_stats();
+    EXPECT_GT(paging.saved_blocks, 10);
+    // Blocks are not loaded while computing them is faster, as measured.
+    EXPECT_GT(paging.loaded_blocks, 0);
+    EXPECT_EQ(paging.failed_loads, 0);
   }
   EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "offload/ram_tier.h"
 #include "scheduler/block_pager.h"
 #include "scheduler/policy.h"
 #include "tests/golden/golden_case.h"
@@ -147,14 +148,41 @@ class EngineExactnessLateTest : public EngineExactnessTest {
     }
   }
 
-  std::unique_ptr<EngineFixture> make_fixture(const EngineOptions& options) {
+  std::unique_ptr<test::LateDevice> make_device() {
     auto device = std::make_unique<test::LateDevice>(*make_cpu_device({.threads = 1}));
     device_ = device.get();
-    return std::make_unique<EngineFixture>(checkpoint_.path(), options, 1, std::move(device));
+    return device;
+  }
+  std::unique_ptr<EngineFixture> make_fixture(const EngineOptions& options) {
+    return std::make_unique<EngineFixture>(checkpoint_.path(), options, 1, make_device());
   }
 
   test::LateDevice* device_ = nullptr;  // the fixture's
 };
+
+// Blocks pass through host memory, and steps run ahead of the host.
+TEST_P(EngineExactnessLateTest, FromHostMemory) {
+  EngineOptions options = base_options();
+  options.prefix_caching = PrefixCaching::kOn;
+  options.decode_headroom = 0;
+  for (const std::int32_t in_flight : {1, 2}) {
+    options.steps_in_flight = in_flight;
+    options.kv_cache_memory.reset();
+    const auto plenty = make_fixture(options);
+    const std::int64_t per_block = plenty->loaded().kv_bytes / plenty->loaded().kv_blocks;
+    options.kv_cache_memory = (plenty->engine().kv().blocks_needed(81) + 5) * per_block;
+    auto tier = RamTier::open(
+        {.max_bytes = 600 * per_block, .block_bytes = static_cast<std::uint64_t>(per_block)});
+    ASSERT_TRUE(tier);
+    EngineFixture fixture(checkpoint_.path(), options, 1, make_device(), nullptr, *std::move(tier));
+    run_and_compare(fixture, 0);
+    run_and_compare(fixture, 1);
+    const PagingStats& paging = fixture.engine().scheduler().paging_stats();
+    EXPECT_GT(paging.saved_blocks, 50);
+    EXPECT_GT(paging.hit_tokens, 50);
+    EXPECT_EQ(paging.failed_loads, 0);
+  }
+}
 
 TEST_P(EngineExactnessLateTest, WithOneStepInFlightAndTwo) {
   for (const std::int32_t in_flight : {1, 2}) {
