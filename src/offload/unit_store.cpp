@@ -1,10 +1,11 @@
 #include "offload/unit_store.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -20,16 +21,21 @@ Result<std::unique_ptr<UnitStore>> UnitStore::create(std::int64_t max_bytes,
   if (units < 1 || num_pages < 1) {
     return invalid_argument(fmt::format("{} bytes have no room for a block", max_bytes));
   }
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow)
-                                          std::byte[static_cast<std::size_t>(units * unit_bytes)]);
-  if (memory == nullptr) {
-    return resource_exhausted(fmt::format("the system does not give {} bytes", units * unit_bytes));
+  const auto bytes = static_cast<std::size_t>(units * unit_bytes);
+  void* const taken =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (taken == MAP_FAILED) {
+    return resource_exhausted(
+        fmt::format("the system does not give {} bytes: {}", bytes, std::strerror(errno)));
   }
+  Memory memory(static_cast<std::byte*>(taken), Unmap{bytes});
   return std::unique_ptr<UnitStore>(new UnitStore(std::move(memory), unit_bytes, units, num_pages));
 }
 
-UnitStore::UnitStore(std::unique_ptr<std::byte[]> memory, std::int64_t unit_bytes,
-                     std::int64_t num_units, std::int32_t num_pages)
+void UnitStore::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
+
+UnitStore::UnitStore(Memory memory, std::int64_t unit_bytes, std::int64_t num_units,
+                     std::int32_t num_pages)
     : memory_(std::move(memory)),
       unit_bytes_(unit_bytes),
       next_(static_cast<std::size_t>(num_units), kNoUnit),
@@ -37,8 +43,7 @@ UnitStore::UnitStore(std::unique_ptr<std::byte[]> memory, std::int64_t unit_byte
       pages_(static_cast<std::size_t>(num_pages)) {}
 
 std::size_t UnitStore::units_for(std::size_t bytes) const {
-  const auto unit = static_cast<std::size_t>(unit_bytes_);
-  return std::max<std::size_t>((bytes + unit - 1) / unit, 1);
+  return std::max<std::size_t>((bytes + unit() - 1) / unit(), 1);
 }
 
 // A chain of units. REQUIRES: so many are free.
@@ -83,10 +88,9 @@ Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes) {
     first = take_units(count);
   }
   // Nothing else knows of these units, and a unit's successor changes only when it is released.
-  const auto unit_bytes = static_cast<std::size_t>(unit_bytes_);
-  Unit unit = first;
-  for (std::size_t offset = 0; offset < bytes.size(); offset += unit_bytes, unit = next_[unit]) {
-    std::memcpy(address(unit), bytes.data() + offset, std::min(unit_bytes, bytes.size() - offset));
+  Unit number = first;
+  for (std::size_t offset = 0; offset < bytes.size(); offset += unit(), number = next_[number]) {
+    std::memcpy(address(number), bytes.data() + offset, std::min(unit(), bytes.size() - offset));
   }
   const std::lock_guard lock(mutex_);
   Page& put = at(page);
@@ -105,10 +109,9 @@ Result<std::size_t> UnitStore::get(std::int32_t page, std::span<std::byte> out) 
   }
   if (found.first == kNoUnit) return not_found("the block made room for others");
   CHECK(out.size() >= found.bytes);
-  const auto unit_bytes = static_cast<std::size_t>(unit_bytes_);
-  Unit unit = found.first;
-  for (std::size_t offset = 0; offset < found.bytes; offset += unit_bytes, unit = next_[unit]) {
-    std::memcpy(out.data() + offset, address(unit), std::min(unit_bytes, found.bytes - offset));
+  Unit number = found.first;
+  for (std::size_t offset = 0; offset < found.bytes; offset += unit(), number = next_[number]) {
+    std::memcpy(out.data() + offset, address(number), std::min(unit(), found.bytes - offset));
   }
   if (content_hash(std::span<const std::byte>(out).first(found.bytes)) != found.hash) {
     return invalid_argument(fmt::format("page {} is damaged in memory", page));

@@ -42,7 +42,7 @@ class UnitStore {
   void clear();
 
   std::int64_t held_bytes() const;  // of all strings, in whole units
-  std::span<std::byte> memory() { return {memory_.get(), memory_bytes()}; }
+  std::span<std::byte> memory() { return {memory_.get(), next_.size() * unit()}; }
 
  private:
   using Unit = std::uint32_t;
@@ -58,21 +58,24 @@ class UnitStore {
     std::int32_t newer = kNoPage;
   };
 
-  UnitStore(std::unique_ptr<std::byte[]> memory, std::int64_t unit_bytes, std::int64_t num_units,
-            std::int32_t num_pages);
-  std::size_t memory_bytes() const { return next_.size() * static_cast<std::size_t>(unit_bytes_); }
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* memory) const;
+  };
+  using Memory = std::unique_ptr<std::byte, Unmap>;
+
+  UnitStore(Memory memory, std::int64_t unit_bytes, std::int64_t num_units, std::int32_t num_pages);
+  std::size_t unit() const { return static_cast<std::size_t>(unit_bytes_); }
   Page& at(std::int32_t page) { return pages_[static_cast<std::size_t>(page)]; }
   const Page& at(std::int32_t page) const { return pages_[static_cast<std::size_t>(page)]; }
-  std::byte* address(Unit unit) const {
-    return memory_.get() + std::size_t{unit} * static_cast<std::size_t>(unit_bytes_);
-  }
+  std::byte* address(Unit number) const { return memory_.get() + std::size_t{number} * unit(); }
   std::size_t units_for(std::size_t bytes) const;
   Unit take_units(std::size_t count);
   void drop(std::int32_t page);
   void link_newest(std::int32_t page);
   void unlink(std::int32_t page);
 
-  std::unique_ptr<std::byte[]> memory_;
+  Memory memory_;
   const std::int64_t unit_bytes_;
   mutable std::mutex mutex_;
   // Guarded by mutex_. A page's units are read outside of it: only erase(), put() and clear() of
