@@ -25,6 +25,7 @@ struct SimulateArguments {
   std::string kv_stream;
   std::optional<std::int64_t> kv_tier_tokens;
   std::string kv_tier_eviction = "lru";
+  std::string kv_tier_loads = "meeting";
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
   std::string autoscale;  // RATE,CHECK,START

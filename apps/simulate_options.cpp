@@ -67,6 +67,13 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
                   "which block makes room: lru (default) or seconds (of computation saved)")
       ->group(group)
       ->check(CLI::IsMember({"lru", "seconds"}));
+  command
+      .add_option(
+          "--kv-tier-loads", a.kv_tier_loads,
+          "meeting (default): a tier about as fast as the model loads a prompt from the back "
+          "while its front is computed; first: loads end before a prompt begins")
+      ->group(group)
+      ->check(CLI::IsMember({"meeting", "first"}));
 }
 
 void add_function_options(CLI::App& command, SimulateArguments& a) {

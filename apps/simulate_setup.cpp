@@ -142,6 +142,7 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
   settings.machine.tier_tokens = a.kv_tier_tokens;
   settings.machine.tier_eviction =
       a.kv_tier_eviction == "lru" ? TierEviction::kLeastRecent : TierEviction::kSeconds;
+  settings.machine.tier_meets = a.kv_tier_loads == "meeting";
   replica.step_jitter = a.step_jitter;
   replica.seed = a.seed;
   simulation.replicas = a.replicas;

@@ -118,6 +118,8 @@ struct EngineOptions {
   KvBacking kv_backing = KvBacking::kByNeed;
   // SchedulerOptions::decode_headroom; absent: its default.
   std::optional<std::int32_t> decode_headroom;
+  // SchedulerOptions::meeting_tokens; absent: its default.
+  std::optional<std::int32_t> meeting_tokens;
   std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 if the device is asynchronous, else 1
 };
 

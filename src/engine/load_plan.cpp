@@ -317,6 +317,7 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   scheduler.eos_ids = loaded.eos_ids;
   scheduler.kv_idle_release = options.kv_idle_release;
   if (options.decode_headroom) scheduler.decode_headroom = *options.decode_headroom;
+  if (options.meeting_tokens) scheduler.meeting_tokens = *options.meeting_tokens;
   ASSIGN_OR_RETURN(plan.policy, make_policy(options.scheduler));
   runner.token_budget = plan.policy->token_budget(scheduler);
   runner.max_num_seqs = options.max_num_seqs;

@@ -37,6 +37,7 @@ KvManager::KvManager(const KvOptions& options)
   published_.assign(slots, 0);
   first_held_.assign(slot_groups, 0);
   promised_.assign(slot_groups, 0);
+  ahead_.assign(slot_groups, 0);
   if (has_tier()) {
     paging_.assign(index(options_.max_blocks), 0);
     in_line_.assign(index(options_.max_blocks), 0);
@@ -63,7 +64,7 @@ std::int64_t KvManager::most_released(std::int32_t slot) const {
   std::int64_t blocks = 0;
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     blocks += allocated_[index(slot)] - first_held_[group_index(slot, g)];
-    blocks += promised_[group_index(slot, g)];
+    blocks += promised_[group_index(slot, g)] + ahead_[group_index(slot, g)];
   }
   return blocks;
 }
@@ -146,7 +147,8 @@ bool KvManager::promise(std::int32_t slot, std::int32_t tokens, Headroom headroo
   if (end <= std::max(allocated, target_[index(slot)])) return true;
   const auto more = [&](std::int32_t g) {
     const std::int32_t held = allocated - first_held_[group_index(slot, g)];
-    return std::max(0, promise_for(g, held, end - allocated) - promised_[group_index(slot, g)]);
+    const std::int32_t has = promised_[group_index(slot, g)] + ahead_[group_index(slot, g)];
+    return std::max(0, promise_for(g, held, end - allocated) - has);
   };
   std::int64_t needed = 0;
   for (std::int32_t g = 0; g < num_groups_; ++g) needed += more(g);
@@ -484,6 +486,7 @@ void KvManager::release(std::int32_t slot) {
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     total_promised_ -= promised_[group_index(slot, g)];
     promised_[group_index(slot, g)] = 0;
+    ahead_[group_index(slot, g)] = 0;
     first_held_[group_index(slot, g)] = 0;
   }
   allocated_[index(slot)] = 0;

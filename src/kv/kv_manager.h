@@ -272,8 +272,9 @@ class KvManager {
   // nothing has changed. REQUIRES: match_with_tier() gave `tokens`.
   LoadStart begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
                         Hash128 tenant, std::vector<PagedBlock>& blocks);
-  // The block gets its name when the load has succeeded. REQUIRES: it has a page.
-  void end_load(const PagedBlock& block, PageLoadEnd end);
+  // The block gets its name when the load has succeeded. False: it did not, or the name was
+  // forgotten meanwhile. REQUIRES: it has a page.
+  bool end_load(const PagedBlock& block, PageLoadEnd end);
   void let_go(const PagedBlock& block);
   // The next block to save, which is held until end_save(). Nothing: there is none, or all blocks
   // or pages are in use, or the block is the target of one of the plan's `copies`.
@@ -287,6 +288,33 @@ class KvManager {
   std::int32_t num_unsaved() const { return unsaved_size_; }
   // Holds by loads and saves.
   std::int32_t num_paging() const { return num_paging_; }
+
+  // Loads ahead: while a slot computes the front of its prompt, blocks behind it are loaded.
+  //
+  // The blocks at `index` in `group` of a slot's prompt. One that is in memory is held (without a
+  // page), for one that only the tier has a load begins. Either takes the place of a block that was
+  // promised to the slot. Nothing without a change: it is in neither, another load brings it, or
+  // the slot has no promise left. REQUIRES: the slot has no block there, the group has no window.
+  std::optional<PagedBlock> begin_load_ahead(std::int32_t slot, std::int32_t group,
+                                             std::int32_t index, Hash128 name, Hash128 tenant);
+  bool has_promise(std::int32_t slot, std::int32_t group) const {
+    return promised_[group_index(slot, group)] > 0;
+  }
+  // The slot takes over the blocks at its next indices: those of each group in turn. list_entries()
+  // follows in the plan that has the slot's next row. REQUIRES: all groups have equally many, they
+  // are held and their loads have ended; the slot has computed what its table holds.
+  void append_loaded(std::int32_t slot, std::span<const PagedBlock> blocks);
+  void list_entries(std::int32_t slot, std::int32_t first, std::int32_t count,
+                    BlockChanges& changes) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) emit(slot, g, first, count, changes);
+  }
+  // The slot does not take this block over. Where its load failed, the slot is promised another
+  // one, unless memory has shrunk.
+  void drop_load_ahead(std::int32_t slot, const PagedBlock& block, bool failed);
+  // The same while the load is under way: let_go() follows at its end.
+  void disown_load_ahead(std::int32_t slot, const PagedBlock& block) {
+    --ahead_[group_index(slot, block.group)];
+  }
 
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
   // hash table agrees with the blocks, no block in two states, no cached free block out of service.
@@ -368,6 +396,7 @@ class KvManager {
   // By slot and group.
   std::vector<std::int32_t> first_held_;  // entries before it are null
   std::vector<std::int32_t> promised_;    // free blocks set aside for it
+  std::vector<std::int32_t> ahead_;       // blocks that loads ahead hold for it
   std::int32_t total_promised_ = 0;
   std::int32_t free_cached_ = 0;  // free blocks that have a name
   std::int32_t last_shortage_ = 0;

@@ -16,6 +16,12 @@ void KvManager::check_held() const {
     ++protected_pages;
   }
   CHECK(protected_pages == tier_.num_protected());
+  std::int32_t ahead = 0;
+  for (const std::int32_t blocks : ahead_) {
+    CHECK(blocks >= 0);
+    ahead += blocks;
+  }
+  CHECK(ahead <= num_paging_);
 }
 
 void KvManager::check_integrity() const {

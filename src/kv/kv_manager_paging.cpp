@@ -70,6 +70,61 @@ LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, H
   return LoadStart::kStarted;
 }
 
+std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::int32_t group,
+                                                      std::int32_t index, Hash128 name,
+                                                      Hash128 tenant) {
+  CHECK(window(group) == 0 && index >= allocated_[KvManager::index(slot)]);
+  std::int32_t& promised = promised_[group_index(slot, group)];
+  if (promised == 0) return std::nullopt;
+  PagedBlock block{.group = group, .name = name, .tenant = tenant, .depth = index};
+  block.block = cache_.find(name, group);
+  if (block.block == kNullBlock) {
+    block.page = tier_.find(name, group);
+    if (block.page == TierIndex::kNoPage || tier_.under_way(block.page)) return std::nullopt;
+    block.block = pool_.front();
+    if (cache_.holds(block.block)) {
+      cache_.erase(block.block);
+      --free_cached_;
+    }
+    tier_.begin_load(block.page);
+  }
+  hold_for_paging(block.block);
+  --promised;
+  --total_promised_;
+  ++ahead_[group_index(slot, group)];
+  return block;
+}
+
+// The holds become those of the table.
+void KvManager::append_loaded(std::int32_t slot, std::span<const PagedBlock> blocks) {
+  const std::int32_t begin = allocated_[index(slot)];
+  const std::int32_t count = static_cast<std::int32_t>(blocks.size()) / num_groups_;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const PagedBlock& block = blocks[i];
+    const auto b = static_cast<std::int32_t>(i) % count;
+    CHECK(block.group == static_cast<std::int32_t>(i) / count && block.depth == begin + b);
+    CHECK(paging_[index(block.block)] > 0);
+    entries(slot, block.group)[begin + b] = block.block;
+    --paging_[index(block.block)];
+    --num_paging_;
+    --ahead_[group_index(slot, block.group)];
+    if (!held_.empty() && cache_.holds(block.block)) {
+      hold_block(block.block, cache_.name(block.block), block.group);
+    }
+  }
+  allocated_[index(slot)] = begin + count;
+  writable_until_[index(slot)] = (begin + count) * options_.block_size;
+  prefix_stats_.hit_tokens += std::int64_t{count} * options_.block_size;
+}
+
+void KvManager::drop_load_ahead(std::int32_t slot, const PagedBlock& block, bool failed) {
+  disown_load_ahead(slot, block);
+  let_go(block);
+  if (!failed || num_available_blocks() <= 0) return;
+  ++promised_[group_index(slot, block.group)];
+  ++total_promised_;
+}
+
 void KvManager::hold_for_paging(BlockId id) {
   if (pool_.ref_count(id) == 0 && cache_.holds(id)) --free_cached_;
   pool_.add_ref(id);
@@ -77,11 +132,10 @@ void KvManager::hold_for_paging(BlockId id) {
   ++num_paging_;
 }
 
-void KvManager::end_load(const PagedBlock& block, PageLoadEnd end) {
-  if (tier_.end_load(block.page, block.name, block.group, end)) {
-    give_name(block.block, block.name, block.group, {block.tenant, false}, block.depth,
-              block.tokens);
-  }
+bool KvManager::end_load(const PagedBlock& block, PageLoadEnd end) {
+  if (!tier_.end_load(block.page, block.name, block.group, end)) return false;
+  give_name(block.block, block.name, block.group, {block.tenant, false}, block.depth, block.tokens);
+  return true;
 }
 
 void KvManager::let_go(const PagedBlock& block) {

@@ -29,7 +29,8 @@ enum class Paging : std::uint8_t {
   kNone,       // has not looked
   kLoading,    // waits for its loads
   kFollowing,  // waits for another sequence's loads, then looks again
-  kDone,       // its loads have ended; what is missing is computed
+  kMeeting,    // will be loaded from the back while its front is computed
+  kDone,       // its loads have ended or run beside its steps; what is missing is computed
 };
 
 // Turn: a sequence's share of contended memory under the `fair` policy (scheduler/policy_fair.h).
@@ -58,7 +59,8 @@ struct Sequence {
   std::int32_t computed = 0;
   std::int32_t in_flight = 0;
   std::int32_t scored = 0;  // prompt tokens with log-probabilities so far, in plans included
-  std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache when first admitted
+  // Found in the prefix cache when first admitted, or loaded while its front was computed.
+  std::int32_t cached_prompt_tokens = 0;
 
   SequenceState state = SequenceState::kWaiting;
   FinishReason finish_reason = FinishReason::kNone;

@@ -51,6 +51,8 @@ struct PlanRow {
   std::int32_t slot = 0;         // [0, max_num_seqs): the executor's per-sequence state
   std::int32_t context_len = 0;  // tokens in KV before this row, steps in flight included
   std::int32_t query_len = 0;    // tokens this row computes, at least 1
+  // Loads brought the last of these since the row before: no row computes them.
+  std::int32_t loaded_len = 0;
   std::int32_t first_token = 0;  // index in token_ids of the row's query_len tokens
   std::int32_t first_logit = 0;  // index in logit_positions
   std::int32_t num_logits = 0;   // 0 for a prefill chunk that is not the prompt's last

@@ -16,15 +16,16 @@ void BlockPager::add_transfer(TransferKind kind, const PagedBlock& block, Transf
 }
 
 bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom headroom,
-                          TransferId& next_id, BatchPlan& plan) {
+                          bool may_meet, TransferId& next_id, BatchPlan& plan) {
   if (sequence.paging != Paging::kNone || names.empty()) return false;
   const std::int32_t most = sequence.length() - 1;  // one token is always computed
   const std::int32_t had = kv_.match(names, most);
   const std::int32_t found = kv_.match_with_tier(names, most);
   if (found <= had) return false;
-  if (!costs_.choose_load()) {
-    ++stats_.computed_instead;
-    return false;
+  switch (costs_.choose(may_meet && back_.worth(sequence, had, found))) {
+    case PagingChoice::kLoad: break;
+    case PagingChoice::kMeet: sequence.paging = Paging::kMeeting; return false;
+    case PagingChoice::kCompute: ++stats_.computed_instead; return false;
   }
   Load load;
   const Hash128 tenant = sequence.request->block_owner.tenant;
@@ -50,6 +51,20 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   return true;
 }
 
+void BlockPager::note_admitted(Sequence& sequence, std::int32_t slot, std::int32_t had,
+                               TransferId& next_id, BatchPlan& plan) {
+  if (sequence.paging != Paging::kMeeting) return;
+  sequence.paging = Paging::kDone;
+  back_.begin(sequence, slot, had, next_id, plan);
+  stats_.met += back_.active(slot) ? 1 : 0;
+}
+
+std::int32_t BlockPager::take_loaded(std::int32_t slot, std::int32_t position) {
+  const std::int32_t end = back_.take(slot, position);
+  note_hits(end - position);
+  return end;
+}
+
 void BlockPager::forget(const Sequence& sequence) {
   for (Load& load : loads_) {
     if (load.sequence == &sequence) load.sequence = nullptr;
@@ -60,7 +75,12 @@ bool BlockPager::complete(const TransferResult& result, TimePoint now) {
   const auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) {
     return result.id >= each.first && result.id < each.first + static_cast<TransferId>(each.moves);
   });
-  if (load == loads_.end()) return complete_save(result);
+  if (load == loads_.end()) {
+    if (back_.empty() || !back_.complete(result)) return complete_save(result);
+    ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);
+    loads_ended_ = true;
+    return true;
+  }
   end_block(*load, result);
   if (load->under_way > 0) return true;
   costs_.note_load(std::int64_t{load->loaded} * kv_.block_size() / kv_.num_groups(),
@@ -91,8 +111,12 @@ void BlockPager::end_loads(const Load& load) {
   const std::int32_t has = kv_.match(names_of(*load.sequence), load.sequence->length() - 1);
   // Other sequences may have computed blocks of it meanwhile.
   const std::int32_t hits = std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
-  stats_.hit_tokens += hits;
-  unpriced_tokens_ += hits;
+  note_hits(hits);
+}
+
+void BlockPager::note_hits(std::int64_t tokens) {
+  stats_.hit_tokens += tokens;
+  unpriced_tokens_ += tokens;
   price_hits();
 }
 
@@ -125,7 +149,7 @@ bool BlockPager::take_loads_ended() { return std::exchange(loads_ended_, false);
 
 void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, TransferId& next_id,
                             BatchPlan& plan) {
-  if (!accepted || (!loads_.empty() && beside_loads == SavesBesideLoads::kNo)) return;
+  if (!accepted || (loads_under_way() && beside_loads == SavesBesideLoads::kNo)) return;
   const std::int32_t most = std::clamp(kv_.num_usable_blocks() / 16, 1, kMaxSaves);
   while (static_cast<std::int32_t>(saves_.size()) < most) {
     const std::optional<PagedBlock> block = kv_.begin_save(plan.copies);
@@ -144,6 +168,8 @@ void BlockPager::check_integrity() const {
     CHECK(load.sequence->state == SequenceState::kWaiting);
     CHECK(load.sequence->paging == Paging::kLoading);
   }
+  back_.check_integrity();
+  held += static_cast<std::size_t>(back_.num_held());
   CHECK(held == static_cast<std::size_t>(kv_.num_paging()));
   CHECK(saves_.size() <= std::size_t{kMaxSaves});
 }

@@ -9,6 +9,8 @@
 // eviction, leaves missing is computed. A sequence that needs a block which another one's load
 // brings follows that load and then looks itself. So every wait ends, and no load that succeeds is
 // done twice. A load that fails leaves its page to later loads, unless the page is damaged.
+// A tier about as fast as the model loads the end of a prompt while the front is computed
+// (back_loads.h): then the sequence is admitted at once.
 //
 // Saves: a block is saved as soon as its last holder has left, because its contents never change: a
 // later save would write the same bytes. At most kMaxSaves are under way, fewer in small memory,
@@ -24,6 +26,7 @@
 
 #include "kv/kv_manager.h"
 #include "request/sequence.h"
+#include "scheduler/back_loads.h"
 #include "scheduler/batch_plan.h"
 #include "scheduler/paging_costs.h"
 #include "scheduler/transfer.h"
@@ -37,6 +40,7 @@ struct PagingStats {
   std::int64_t failed_loads = 0;  // blocks
   std::int64_t failed_saves = 0;
   std::int64_t computed_instead = 0;  // choices to compute what the tier has (PagingCosts)
+  std::int64_t met = 0;               // sequences that began with BackLoads
   double saved_ns = 0;          // of steps: the hit tokens at the measured price of computing them
   std::int64_t hit_tokens = 0;  // that sequences found after their loads and not before
 };
@@ -47,23 +51,36 @@ class BlockPager {
  public:
   static constexpr std::int32_t kMaxSaves = 16;
 
-  // REQUIRES: kv outlives this.
-  explicit BlockPager(KvManager& kv) : kv_(kv) {}
+  // `least_tokens`: as in BackLoads; `near`: as in PagingCosts. REQUIRES: kv outlives this.
+  BlockPager(KvManager& kv, std::int32_t least_tokens, double near)
+      : kv_(kv), costs_(near), back_(kv, costs_, least_tokens) {}
 
   bool has_tier() const { return kv_.tier().num_pages() > 0; }
-  // Whether transfers hold blocks.
-  bool busy() const { return kv_.num_paging() > 0; }
+  // Whether transfers are under way.
+  bool busy() const { return loads_under_way() || !saves_.empty(); }
   const PagingStats& stats() const { return stats_; }
 
   // Starts the loads for a sequence that could be admitted now, unless computing is faster. Whether
-  // it must wait for loads.
-  bool load_for(Sequence& sequence, const BlockNames& names, Headroom headroom, TransferId& next_id,
-                BatchPlan& plan);
+  // it must wait for loads. `may_meet`: its prompt may be split, so that it can be loaded from the
+  // back meanwhile; then Paging::kMeeting says so.
+  bool load_for(Sequence& sequence, const BlockNames& names, Headroom headroom, bool may_meet,
+                TransferId& next_id, BatchPlan& plan);
+  // The sequence has its slot, with blocks of its first `had` tokens.
+  void note_admitted(Sequence& sequence, std::int32_t slot, std::int32_t had, TransferId& next_id,
+                     BatchPlan& plan);
+  BackLoads& back() { return back_; }
+  const BackLoads& back() const { return back_; }
+  // BackLoads::take().
+  std::int32_t take_loaded(std::int32_t slot, std::int32_t position);
   // The sequence has ended. Its loads go on: others may follow them.
   void forget(const Sequence& sequence);
 
   // A transfer has ended. False: it is not one of these.
   bool complete(const TransferResult& result, TimePoint now);
+  // All transfers that ended by now are reported.
+  void note_time(TimePoint now) {
+    if (!back_.empty()) back_.note_time(now);
+  }
   // A step has ended.
   void note_step_end(TimePoint now);
   // A step that had chunks of prompts and no decode.
@@ -102,8 +119,10 @@ class BlockPager {
     PagedBlock block;
   };
 
+  bool loads_under_way() const { return !loads_.empty() || back_.num_under_way() > 0; }
   void end_block(Load& load, const TransferResult& result);
   void end_loads(const Load& load);
+  void note_hits(std::int64_t tokens);
   void price_hits();
   bool complete_save(const TransferResult& result);
   void add_transfer(TransferKind kind, const PagedBlock& block, TransferId& next_id,
@@ -114,6 +133,7 @@ class BlockPager {
   std::vector<Save> saves_;
   bool loads_ended_ = false;
   PagingCosts costs_;
+  BackLoads back_;
   std::int64_t unpriced_tokens_ = 0;  // hits from before the price of computing was known
   PagingStats stats_;
 };

@@ -61,9 +61,10 @@ void Commit::row(std::int32_t index, const PlanRow& row) {
     if (r.in_flight[s] == 0) state_.vacate(row.slot);
     return;
   }
-  commit.sequence->in_flight -= row.query_len;
+  const std::int32_t advanced = row.loaded_len + row.query_len;
+  commit.sequence->in_flight -= advanced;
   if (commit.sequence->cancel_requested) {
-    commit.sequence->computed += row.query_len;
+    commit.sequence->computed += advanced;
     const bool failed = result_.rows[static_cast<std::size_t>(index)].failed;
     if (failed) commit.sequence->cancel_reason = FinishReason::kError;
     out_.push_back(commit);

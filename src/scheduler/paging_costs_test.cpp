@@ -12,21 +12,49 @@ using std::chrono::microseconds;
 
 int loads_of(PagingCosts& costs, int choices) {
   int loads = 0;
-  for (int i = 0; i < choices; ++i) loads += costs.choose_load() ? 1 : 0;
+  for (int i = 0; i < choices; ++i) loads += costs.choose(false) == PagingChoice::kLoad ? 1 : 0;
   return loads;
 }
 
 TEST(PagingCosts, LoadsUntilBothAreKnown) {
   PagingCosts costs;
-  EXPECT_TRUE(costs.choose_load());
+  EXPECT_EQ(costs.choose(true), PagingChoice::kLoad);
   costs.note_load(1000, microseconds(1'000'000));
-  EXPECT_TRUE(costs.choose_load());
+  EXPECT_EQ(costs.choose(true), PagingChoice::kLoad);
   costs.note_chunks(PagingCosts::kKnown - 1, microseconds(1));
-  EXPECT_TRUE(costs.choose_load());
+  EXPECT_EQ(costs.choose(true), PagingChoice::kLoad);
   costs.note_chunks(1000, Duration(0));  // a clock that stands still
-  EXPECT_TRUE(costs.choose_load());
+  EXPECT_EQ(costs.choose(true), PagingChoice::kLoad);
   costs.note_chunks(1, microseconds(1));
-  EXPECT_FALSE(costs.choose_load());
+  EXPECT_EQ(costs.choose(true), PagingChoice::kCompute);
+}
+
+TEST(PagingCosts, NearlyEqualSidesMeet) {
+  const auto choice = [](int load_us, bool may_meet) {
+    PagingCosts costs;
+    costs.note_chunks(1000, microseconds(12'000));
+    costs.note_load(1000, microseconds(load_us));
+    return costs.choose(may_meet);
+  };
+  EXPECT_EQ(choice(3'000, true), PagingChoice::kLoad);
+  EXPECT_EQ(choice(3'001, true), PagingChoice::kMeet);
+  EXPECT_EQ(choice(48'000, true), PagingChoice::kMeet);
+  EXPECT_EQ(choice(48'001, true), PagingChoice::kCompute);
+  EXPECT_EQ(choice(12'000, false), PagingChoice::kLoad);
+  EXPECT_EQ(choice(12'001, false), PagingChoice::kCompute);
+}
+
+TEST(PagingCosts, NoSequenceWaitsForTheRetryOfASlowTier) {
+  PagingCosts costs;
+  costs.note_chunks(1000, microseconds(1000));
+  costs.note_load(1000, microseconds(1'000'000));
+  int met = 0;
+  for (int i = 0; i < 2 * PagingCosts::kRetry; ++i) {
+    const PagingChoice choice = costs.choose(true);
+    EXPECT_NE(choice, PagingChoice::kLoad);
+    met += choice == PagingChoice::kMeet ? 1 : 0;
+  }
+  EXPECT_EQ(met, 2);
 }
 
 TEST(PagingCosts, TheFasterWinsAndTheOtherIsTriedAgain) {
@@ -42,9 +70,9 @@ TEST(PagingCosts, OldMovesFade) {
   PagingCosts costs;
   costs.note_chunks(1000, microseconds(1000));
   costs.note_load(4000, microseconds(400'000));
-  EXPECT_FALSE(costs.choose_load());
+  EXPECT_EQ(costs.choose(false), PagingChoice::kCompute);
   for (int i = 0; i < 20; ++i) costs.note_load(4000, microseconds(400));
-  EXPECT_TRUE(costs.choose_load());
+  EXPECT_EQ(costs.choose(false), PagingChoice::kLoad);
 }
 
 TEST(PagingCosts, ASlowTierIsLeftAloneWithTheSameTokens) {

@@ -1,5 +1,7 @@
 #include "scheduler/plan_pass.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "scheduler/sequence_names.h"
 
@@ -40,6 +42,14 @@ void PlanPass::append_chunk(std::int32_t slot, std::int32_t count) {
   const auto tokens = set().sequence[s]->tokens.begin() + row.context_len;
   plan_.token_ids.insert(plan_.token_ids.end(), tokens, tokens + count);
   append_scored(slot, count, row);
+  row.loaded_len = std::exchange(set().loaded[s], 0);
+  if (row.loaded_len > 0) {
+    // Only now: an earlier plan that took them over may have been dropped, because it had no row.
+    const std::int32_t size = state_.kv.block_size();
+    const std::int32_t first = (row.context_len - row.loaded_len) / size;
+    state_.kv.list_entries(slot, first, row.loaded_len / size, changes_);
+    set().sequence[s]->in_flight += row.loaded_len;
+  }
   if (set().next[s] < set().prefill_end[s]) return;
   row.num_logits = 1;
   row.output_index = row.context_len + count - set().prompt_len[s];
@@ -123,7 +133,34 @@ RowOutcome PlanPass::decode_known(std::int32_t slot) {
   return RowOutcome::kPlanned;
 }
 
+// Goes on behind blocks that loads have brought. Returns the most tokens of the next chunk.
+std::int32_t PlanPass::meet_loads(std::int32_t slot) {
+  const std::size_t s = at(slot);
+  const std::int32_t before = set().next[s];
+  const std::int32_t next = state_.pager.take_loaded(slot, before);
+  set().next[s] = next;
+  set().loaded[s] += next - before;
+  Sequence& owner = *set().sequence[s];
+  if (owner.num_preemptions == 0) {
+    owner.cached_prompt_tokens +=
+        std::min(next, owner.prompt_len) - std::min(before, owner.prompt_len);
+  }
+  return state_.pager.back().chunk_limit(slot, next);
+}
+
+// Blocks for a chunk of a prompt whose end is being loaded. While loads are under way, they will
+// bring blocks or give some back.
+RowOutcome PlanPass::make_room_beside_loads(std::int32_t slot, std::int32_t count) {
+  BackLoads& loads = state_.pager.back();
+  if (loads.under_way(slot)) return RowOutcome::kWaits;
+  loads.end(slot);
+  const bool fits = state_.kv.extend(slot, set().next[at(slot)], count, changes_);
+  return fits ? RowOutcome::kPlanned : make_room(slot, count);
+}
+
 RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
+  const bool meets = !state_.pager.back().empty() && state_.pager.back().active(slot);
+  if (meets) max_tokens = std::min(max_tokens, meet_loads(slot));
   const std::int32_t first = set().next[at(slot)];
   const std::int32_t end = set().prefill_end[at(slot)];
   CHECK(max_tokens > 0 && first < end);
@@ -134,7 +171,7 @@ RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
     if (count == 0) return RowOutcome::kWaits;
   }
   if (!state_.kv.extend(slot, first, count, changes_)) {
-    const RowOutcome outcome = make_room(slot, count);
+    const RowOutcome outcome = meets ? make_room_beside_loads(slot, count) : make_room(slot, count);
     if (outcome != RowOutcome::kPlanned) return outcome;
   }
   append_chunk(slot, count);
@@ -407,6 +444,7 @@ bool PlanPass::try_admit(std::size_t position, const Admission& how) {
     sequence.first_scheduled = now_;
     sequence.cached_prompt_tokens = std::min(*cached, sequence.prompt_len);
   }
+  state_.pager.note_admitted(sequence, slot, *cached, state_.next_transfer, plan_);
   const std::int32_t adapter_slot =
       entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
   plan_.assignments.push_back({slot, &sequence, adapter_slot});
@@ -418,7 +456,7 @@ bool PlanPass::waits_for_blocks(Sequence& sequence, const Admission& how) {
   if (!state_.pager.has_tier() || sequence.paging != Paging::kNone) return false;
   if (may_fork(sequence, state_.group_of(sequence))) return false;
   return state_.pager.load_for(sequence, names_of(sequence), headroom(how.reservation),
-                               state_.next_transfer, plan_);
+                               how.rows == PromptRows::kChunks, state_.next_transfer, plan_);
 }
 
 bool PlanPass::admit_at(std::size_t position, const Admission& how) {

@@ -255,6 +255,8 @@ class PlanPass {
   void note_end();
   void append_decode(std::int32_t slot, std::int32_t position);
   RowOutcome decode_known(std::int32_t slot);
+  std::int32_t meet_loads(std::int32_t slot);
+  RowOutcome make_room_beside_loads(std::int32_t slot, std::int32_t count);
   void append_chunk(std::int32_t slot, std::int32_t count);
   void append_scored(std::int32_t slot, std::int32_t count, PlanRow& row);
   std::int32_t within_scored(std::int32_t slot, std::int32_t count) const;

@@ -10,7 +10,9 @@ namespace sluice {
 void VtcPolicy::plan(PlanPass& pass) {
   pass.decode_all();
   charge_decodes(pass);
+  const std::size_t decodes = pass.rows().size();
   pass.prefill_all();
+  for (const PlanRow& row : pass.rows().subspan(decodes)) give_back_loaded(pass, row);
   if (pass.short_of_memory()) return;
   for (std::size_t begin = 0; begin < pass.waiting().size() && pass.can_admit();) {
     begin = line_up(pass.waiting(), begin);
@@ -75,6 +77,12 @@ void VtcPolicy::charge_decodes(PlanPass& pass) const {
   for (const PlanRow& row : pass.rows()) {
     pass.clients().charge(pass.client_of(row.slot), weights_.output * row.num_logits);
   }
+}
+
+// A prompt was charged before its loads brought these tokens.
+void VtcPolicy::give_back_loaded(PlanPass& pass, const PlanRow& row) const {
+  if (pass.sequence(row.slot).num_preemptions > 0) return;
+  pass.clients().charge(pass.client_of(row.slot), -weights_.input * row.loaded_len);
 }
 
 // All chunks are charged at once, so that the next decision includes them. A client does not pay

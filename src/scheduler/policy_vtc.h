@@ -14,6 +14,8 @@
 
 namespace sluice {
 
+struct PlanRow;
+
 // The charges of a client.
 struct VtcWeights {
   std::int64_t input = 1;   // per prompt token computed
@@ -30,6 +32,7 @@ class VtcPolicy final : public Policy {
 
  private:
   void charge_decodes(PlanPass& pass) const;
+  void give_back_loaded(PlanPass& pass, const PlanRow& row) const;
   void charge_prompt(PlanPass& pass, std::int32_t slot) const;
   std::size_t line_up(std::span<const WaitingEntry> waiting, std::size_t begin);
   bool admit_lines(PlanPass& pass);

@@ -25,8 +25,8 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.logit_positions.reserve(seqs + scored);
   plan.scored.reserve(scored);
   plan.assignments.reserve(seqs);
-  // One update each for: hits, blocks that left the window, copied, appended, moved down.
-  plan.table_updates.reserve(seqs * groups * 5);
+  // One update each for: hits, blocks that left the window, copied, appended, loaded, moved down.
+  plan.table_updates.reserve(seqs * groups * 6);
   plan.block_ids.reserve(2 * blocks);
   plan.copies.reserve(std::max(seqs * groups, std::size_t{KvSizer::kMovesPerPlan}));
   const std::size_t paged = kv.tier().num_pages() > 0 ? blocks : 0;
@@ -147,6 +147,9 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   PlanPass pass(*state_, now, resources, plan);
   pass.keep_kv_limit();
   state_->plan_loads(now, plan);
+  if (!state_->pager.back().empty()) {
+    state_->pager.back().plan_more(state_->running.next, state_->next_transfer, plan);
+  }
   pass.admit_stream();
   if (!pass.stream_is_due()) {
     if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());

@@ -55,6 +55,11 @@ struct SchedulerOptions {
   std::int32_t decode_headroom = 32;
   // Tokens of a turn under the policy `fair`, at least; a turn ends at a border of blocks.
   std::int32_t turn_tokens = 32;
+  // The least tokens that are worth a step, or loads beside it, where loads from the back meet the
+  // chunks of a prompt (back_loads.h). 0: they never do.
+  std::int32_t meeting_tokens = 64;
+  // They do where neither side is this many times as fast as the other; infinite: always.
+  double meeting_factor = 4;
   // Adapters that requests may name, and the slots that they are loaded into.
   AdapterOptions adapters = {};
   // The key of names that one sequence alone uses. Random in every process that has a tier: a tier

@@ -1,6 +1,7 @@
 // Random lives of scheduler and KV bookkeeping, under every policy, against an oracle; what is
 // checked is written in tests/support/scheduler_workload.h. SLUICE_SCHEDULER_STEPS=N runs a
 // campaign of N steps, shared by the policies, from seed SLUICE_SCHEDULER_SEED on (default 1).
+// SLUICE_MEETING_STEPS: the same for prompts that meet their loads, N steps for each policy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,12 +26,7 @@ std::vector<std::string> policies() {
   return names;
 }
 
-class SchedulerProperty : public testing::TestWithParam<std::string> {};
-
-TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
-  const auto count = static_cast<std::int64_t>(policies().size());
-  const std::int64_t wanted =
-      number_from_environment("SLUICE_SCHEDULER_STEPS", 20'000 * count) / count;
+WorkloadReport run_campaign(const std::string& policy, std::int64_t wanted, WorkloadKind kind) {
   auto seed = static_cast<std::uint64_t>(number_from_environment("SLUICE_SCHEDULER_SEED", 1));
   WorkloadReport total;
   while (total.steps < wanted) {
@@ -38,8 +34,18 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
     // A violation aborts; with SLUICE_SCHEDULER_TRACE the last line names the seed.
     if (std::getenv("SLUICE_SCHEDULER_TRACE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     SCOPED_TRACE(seed);
-    total += run_scheduler_workload(GetParam(), seed++, steps);
+    total += run_scheduler_workload(policy, seed++, steps, kind);
   }
+  return total;
+}
+
+class SchedulerProperty : public testing::TestWithParam<std::string> {};
+
+TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
+  const auto count = static_cast<std::int64_t>(policies().size());
+  const std::int64_t wanted =
+      number_from_environment("SLUICE_SCHEDULER_STEPS", 20'000 * count) / count;
+  const WorkloadReport total = run_campaign(GetParam(), wanted, WorkloadKind::kAny);
   std::printf(
       "%s: %ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached "
       "tokens, %ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows, %ld "
@@ -56,8 +62,12 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
       total.no_adapter);
   std::printf("  %ld displaced for a higher priority, %ld times computed instead of loaded\n",
               total.displaced, total.computed_instead);
-  std::printf("  %ld blocks saved, %ld loaded, %ld loads failed, %ld tokens found in the tier\n",
-              total.saved_blocks, total.loaded_blocks, total.failed_loads, total.tier_tokens);
+  std::printf(
+      "  %ld blocks saved, %ld loaded, %ld loads failed, %ld tokens found in the tier; %ld "
+      "sequences "
+      "met their loads, and took over %ld tokens\n",
+      total.saved_blocks, total.loaded_blocks, total.failed_loads, total.tier_tokens, total.met,
+      total.met_tokens);
   // The workloads must reach what they are for. Other seeds and shorter runs may miss a rare event,
   // which says nothing about the scheduler.
   if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
@@ -97,6 +107,24 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   }
 }
 
+// The same with prompts that meet their loads (back_loads.h) all the time.
+TEST_P(SchedulerProperty, PromptsMeetTheirLoads) {
+  const std::string& policy = GetParam();
+  const bool guesses = policy == "guessing";
+  if (!guesses && !make_policy(policy).value()->splits_prompts()) GTEST_SKIP();
+  const std::int64_t wanted = number_from_environment("SLUICE_MEETING_STEPS", 10'000);
+  const WorkloadReport total = run_campaign(policy, wanted, WorkloadKind::kMeeting);
+  std::printf(
+      "%s: %ld steps, %ld preemptions, %ld cancelled, %ld blocks loaded, %ld loads failed; %ld "
+      "sequences met their loads, and took over %ld tokens\n",
+      policy.c_str(), total.steps, total.preemptions, total.cancelled, total.loaded_blocks,
+      total.failed_loads, total.met, total.met_tokens);
+  if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
+  EXPECT_GT(total.met, wanted / 100);
+  EXPECT_GT(total.met_tokens, wanted / 20);
+  EXPECT_GT(total.failed_loads, wanted / 200);
+}
+
 // Seeds that found a fault once.
 TEST(SchedulerPropertySeeds, StayMended) {
   // An urgent sequence that waited for its adapter kept others out of an idle engine.
@@ -105,6 +133,8 @@ TEST(SchedulerPropertySeeds, StayMended) {
   EXPECT_GT(run_scheduler_workload("stall-free", 81000403, 300).steps, 0);
   // A pinned block that was saved in the plan that moved it.
   EXPECT_GT(run_scheduler_workload("guessing", 501665, 300).steps, 0);
+  // A plan without rows had taken over loaded blocks, and its table updates were dropped.
+  EXPECT_GT(run_scheduler_workload("guessing", 1000016, 300, WorkloadKind::kMeeting).steps, 0);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

@@ -22,7 +22,8 @@ RunningSet::RunningSet(std::size_t slots)
       adapter(slots, -1),
       in_flight(slots, 0),
       held(slots, 0),
-      undecided(slots, 0) {
+      undecided(slots, 0),
+      loaded(slots, 0) {
   order.reserve(slots);
   free_slots.reserve(slots);
   for (std::size_t slot = slots; slot > 0; --slot) {
@@ -36,7 +37,7 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
       running(static_cast<std::size_t>(scheduler_options.max_num_seqs)),
       kv_sizer(kv_manager, scheduler_options.kv_idle_release),
       adapters(scheduler_options.adapters),
-      pager(kv_manager),
+      pager(kv_manager, options.meeting_tokens, options.meeting_factor),
       hasher(Hash128{}, kv_manager.block_size()) {
   CHECK(options.token_budget > 0 && options.max_num_seqs > 0 && options.max_model_len > 1);
   CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
@@ -102,6 +103,7 @@ void SchedulerState::take_completions(TimePoint now, std::span<const TransferRes
       end_waiting(i, FinishReason::kNoAdapter, plan);
     }
   }
+  pager.note_time(now);
   kv.take_wrong_pages(plan.wrong_pages);
   if (!pager.take_loads_ended()) return;
   for (const WaitingEntry& entry : waiting.entries()) {
@@ -144,6 +146,7 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.adapter[s] = entry.adapter;
   running.held[s] = 0;
   running.undecided[s] = 0;
+  running.loaded[s] = 0;
   sequence.state = SequenceState::kRunning;
   sequence.slot = slot;
   sequence.computed = cached;
@@ -169,6 +172,7 @@ void SchedulerState::leave_order(std::int32_t slot) {
     CHECK(place != running.order.end());
     running.order.erase(place);
   }
+  if (!pager.back().empty()) pager.back().end(slot);
   running.state[RunningSet::index(slot)] = SlotState::kDraining;
   ++running.num_draining;
   ChoiceGroup* const group = group_of(*running.sequence[RunningSet::index(slot)]);
@@ -303,7 +307,7 @@ void SchedulerState::check_slot(std::int32_t slot) const {
   CHECK(sequence->slot == slot && sequence->id == running.id[s]);
   CHECK(sequence->state == SequenceState::kRunning);
   CHECK(sequence->computed >= 0 && sequence->in_flight >= 0);
-  CHECK(sequence->computed + sequence->in_flight == running.next[s]);
+  CHECK(sequence->computed + sequence->in_flight + running.loaded[s] == running.next[s]);
   CHECK((sequence->in_flight > 0) == (running.in_flight[s] > 0));
   CHECK(static_cast<std::int32_t>(sequence->tokens.size()) == running.known[s]);
   CHECK(sequence->tokens.back() == running.last_token[s]);

@@ -54,6 +54,7 @@ struct RunningSet {
   std::vector<std::int32_t> in_flight;  // steps planned and not committed that name the slot
   std::vector<std::uint8_t> held;       // gets no row in this plan; the next one can preempt it
   std::vector<std::uint8_t> undecided;  // the row in flight may commit fewer tokens than it has
+  std::vector<std::int32_t> loaded;     // tokens just before `next` that no row has: BackLoads
 
   std::vector<std::int32_t> order;       // running slots in service order
   std::vector<std::int32_t> free_slots;  // the last one is given out next

@@ -25,6 +25,7 @@ SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t s
           .micro_batches = stages,
           .time_budget = options.time_budget,
           .turn_tokens = options.turn_tokens,
+          .meeting_tokens = options.meeting_tokens,
           .adapters = options.adapters};
 }
 

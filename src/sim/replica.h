@@ -44,6 +44,8 @@ struct ReplicaOptions {
   std::int32_t tier_pages = 0;
   TierCost tier = {};
   TierEviction tier_eviction = TierEviction::kLeastRecent;
+  // SchedulerOptions::meeting_tokens.
+  std::int32_t meeting_tokens = 64;
   // The context at which attention costs as much as all else; 0: depth does not matter.
   double even_context = 0;
   // SchedulerOptions::turn_tokens, of the policy `fair`.

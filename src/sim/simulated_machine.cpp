@@ -115,6 +115,7 @@ Status add_tier(const SimulatedMachineOptions& options, Result<TierCost> cost,
   }
   replica.tier = *cost;
   replica.tier_eviction = options.tier_eviction;
+  if (!options.tier_meets) replica.meeting_tokens = 0;
   replica.tier_pages = static_cast<std::int32_t>(pages);
   return {};
 }

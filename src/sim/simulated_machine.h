@@ -43,6 +43,7 @@ struct SimulatedMachineOptions {
   std::string stream_link;
   std::optional<std::int64_t> tier_tokens;
   TierEviction tier_eviction = TierEviction::kLeastRecent;
+  bool tier_meets = true;  // blocks may be loaded from the back while the front is computed
 };
 
 struct SimulatedMachine {

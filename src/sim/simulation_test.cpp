@@ -441,6 +441,56 @@ SimulationResult burst(std::string_view scheduler, std::int32_t tier_pages, cons
   return result;
 }
 
+// Chats of 2,048 tokens go on one after another. Memory has one of them, a tier the others.
+SimulationResult chats(double load_of_token, std::int32_t meeting_tokens) {
+  SimulationOptions options = small_options();
+  options.replica.token_budget = 256;
+  options.replica.max_model_len = 4096;
+  options.replica.num_blocks = 200;
+  options.replica.meeting_tokens = meeting_tokens;
+  EvenCost cost(1, milliseconds(1), std::chrono::microseconds(500));
+  if (load_of_token > 0) {
+    options.replica.tier_pages = 2000;
+    options.replica.tier = {.bytes_per_second = 1, .block_bytes = 16 * load_of_token};
+  }
+  Workload workload;
+  constexpr int kPieces = 2048 / kPrefixPieceTokens;
+  for (int i = 0; i < 40; ++i) {
+    WorkloadRequest chat{.arrival = i * std::chrono::seconds(10),
+                         .prompt_tokens = 2048 + 16,
+                         .output_tokens = 1,
+                         .prefix_pieces = {}};
+    for (int piece = 0; piece < kPieces; ++piece) {
+      chat.prefix_pieces.push_back(static_cast<std::uint64_t>(1 + i % 4));
+    }
+    workload.requests.push_back(chat);
+  }
+  return simulate(workload, options, cost).value();
+}
+
+double median_ttft(const SimulationResult& result) {
+  EXPECT_EQ(result.summary.completed, 40);
+  return 1e-9 * static_cast<double>(result.summary.ttft.percentile(50).count());
+}
+
+// A token takes half a millisecond to compute.
+TEST(Simulation, ATierAsFastAsTheModelHalvesTheTimeOfBoth) {
+  constexpr double kToken = 500e-6;
+  const double computed = median_ttft(chats(0, 64));
+  EXPECT_NEAR(computed, 2064 * kToken, 0.02);
+  const double loaded = median_ttft(chats(kToken, 0));
+  EXPECT_NEAR(loaded, 2064 * kToken, 0.02);
+  const double met = median_ttft(chats(kToken, 64));
+  EXPECT_GE(met, 0.5 * computed);
+  EXPECT_LE(met, 0.55 * computed);
+  // The parts follow the rates.
+  EXPECT_NEAR(median_ttft(chats(kToken / 2, 64)), computed / 3, 0.06 * computed);
+  EXPECT_NEAR(median_ttft(chats(kToken * 2, 64)), computed * 2 / 3, 0.06 * computed);
+  // Beyond a factor of four, the faster side does all.
+  EXPECT_NEAR(median_ttft(chats(kToken / 8, 64)), computed / 8, 0.02);
+  EXPECT_NEAR(median_ttft(chats(kToken * 8, 64)), computed, 0.02);
+}
+
 TEST(Simulation, UnderFairATierSparesTheComputationOfWhatWasDisplaced) {
   constexpr std::int64_t kNeeded = 24 * (64 + 200 - 1);
   const SimulationResult first_come = burst("stall-free", 0, {});

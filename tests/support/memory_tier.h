@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -27,6 +28,7 @@ class MemoryTier final : public KvTier {
     std::int64_t loads = 0;
     std::int64_t uses = 0;
     bool fail_loads = false;
+    Duration pause{0};  // of each wait for a move
   };
   // REQUIRES: the store outlives this.
   explicit MemoryTier(Store& store) : store_(&store) {}
@@ -63,7 +65,9 @@ class MemoryTier final : public KvTier {
     moves_.pop_back();
     ended.push_back({move.id, run(move)});
   }
-  void wait(Duration /*at_most*/) override {}
+  void wait(Duration at_most) override {
+    std::this_thread::sleep_for(std::min(at_most, store_->pause));
+  }
   Status flush(Duration /*at_most*/) override { return {}; }
 
  private:

@@ -38,6 +38,7 @@ struct HarnessOptions {
   Duration kv_idle_release{0};
   std::int32_t tier_pages = 0;  // as in KvOptions
   std::int32_t turn_tokens = 32;
+  std::int32_t meeting_tokens = 64;
   StreamShape stream = {};
 };
 
@@ -56,6 +57,7 @@ class SchedulerHarness {
                           .time_budget = options.time_budget,
                           .decode_headroom = options.decode_headroom,
                           .turn_tokens = options.turn_tokens,
+                          .meeting_tokens = options.meeting_tokens,
                           .adapters = options.adapters,
                           .stream = options.stream,
                           .kv_idle_release = options.kv_idle_release},

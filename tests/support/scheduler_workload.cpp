@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -43,6 +45,8 @@ struct Setup {
   double refuse_rate = 0;  // of growth that is refused from now on, or granted again
   double pause_rate = 0;   // of a long time without arrivals
   double adapter_rate = 0;
+  double load_rate = 0.3;           // of a load that ends in a turn
+  double drop_rate = 0.02;          // of memory that loses its cached blocks
   bool others_memory_only = false;  // the blocks of the second tenant never go to the tier
   std::int32_t max_prompt = 0;
   std::int32_t max_output = 0;
@@ -222,7 +226,45 @@ Setup with_tier(Setup setup, std::uint64_t seed) {
   if (setup.kv.tier_pages % 3 == 0) {
     setup.kv.tier_eviction = {.by = TierEviction::kSeconds, .even_depth = 3.0};
   }
+  setup.scheduler.meeting_tokens = pick(rng, 0, 12);
   return setup;
+}
+
+Setup with_meetings(Setup setup, std::uint64_t seed) {
+  SplitMix64 rng(seed);
+  const std::int32_t context = pick(rng, 60, 120);
+  setup.scheduler.max_model_len = setup.kv.max_model_len = context;
+  setup.max_prompt = context - 1;
+  setup.scheduler.token_budget = pick(rng, 2, 24);
+  setup.kv.max_query_len = setup.scheduler.token_budget;
+  setup.scheduler.meeting_tokens = pick(rng, 1, 6);
+  setup.scheduler.meeting_factor = std::numeric_limits<double>::infinity();
+  setup.kv.block_size = std::int32_t{1} << rng.below(4);
+  setup.kv.group_windows = {0};
+  if (chance(rng, 0.2)) setup.kv.group_windows = {0, 0};
+  setup.model.group_windows = setup.kv.group_windows;
+  const auto groups = static_cast<std::int32_t>(setup.kv.group_windows.size());
+  const std::int32_t one = (context + setup.kv.block_size - 1) / setup.kv.block_size * groups;
+  setup.kv.max_blocks = 1 + pick(rng, one, 3 * one);
+  setup.kv.num_blocks = setup.kv.max_blocks;
+  if (setup.kv.chunk_blocks > 0) {
+    setup.kv.chunk_blocks = pick(rng, 1, one);
+    setup.kv.num_blocks = std::min(setup.kv.chunk_blocks, setup.kv.max_blocks);
+  }
+  setup.kv.prefix_caching = PrefixCaching::kOn;
+  setup.kv.tier_pages = 8 * setup.kv.max_blocks;
+  setup.load_rate = 0.02 + 0.9 * rng.uniform();
+  setup.drop_rate = 0.05;
+  setup.max_output = pick(rng, 1, 8);
+  setup.arrival_rate = 0.5;
+  setup.adapter_rate = 0;
+  return setup;
+}
+
+Setup choose_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed,
+                   WorkloadKind kind) {
+  Setup setup = with_tier(make_setup(rng, policy, seed), seed);
+  return kind == WorkloadKind::kMeeting ? with_meetings(std::move(setup), seed) : setup;
 }
 
 std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
@@ -244,6 +286,7 @@ struct LiveSequence {
   std::int32_t seen_tokens = 0;
   std::int32_t forced = 0;
   std::int32_t prefill_end = 0;  // tokens known when it was admitted last
+  std::int32_t chunks_end = -1;  // of the rows since then; -1: there is none
 };
 
 struct InFlight {
@@ -253,11 +296,11 @@ struct InFlight {
 
 class Workload {
  public:
-  Workload(std::string_view policy, std::uint64_t seed)
+  Workload(std::string_view policy, std::uint64_t seed, WorkloadKind kind)
       : rng_(seed),
         pin_rng_(seed + 1),
         promises_(promises_of(policy)),
-        setup_(with_tier(make_setup(rng_, policy, seed), seed)),
+        setup_(choose_setup(rng_, policy, seed, kind)),
         kv_(setup_.kv),
         scheduler_(setup_.scheduler, kv_, choose_policy(setup_, policy, rng_())),
         executor_(setup_.model, setup_.kv, setup_.max_in_flight),
@@ -518,7 +561,8 @@ void Workload::refuse_growth(bool refuse) {
 // Each transfer under way ends with some probability, in any order.
 void Workload::end_transfers() {
   for (std::size_t i = executor_.transfers().size(); i > 0; --i) {
-    if (!chance(rng_, 0.3)) continue;
+    const bool load = executor_.transfers()[i - 1].kind == TransferKind::kLoadBlock;
+    if (!chance(rng_, load ? setup_.load_rate : 0.3)) continue;
     const TransferId id = executor_.transfers()[i - 1].id;
     const std::int32_t adapter = executor_.transfers()[i - 1].resource;
     const bool pages = executor_.transfers()[i - 1].kind != TransferKind::kLoadAdapter;
@@ -538,7 +582,7 @@ void Workload::turn() {
   end_transfers();
   if (setup_.kv.tier_pages > 0) {
     executor_.accept_saves(chance(rng_, 0.8));
-    if (chance(rng_, 0.02)) kv_.drop_cached();
+    if (chance(rng_, setup_.drop_rate)) kv_.drop_cached();
   }
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
@@ -573,6 +617,7 @@ void Workload::drain() {
   report_.failed_loads = paging.failed_loads;
   report_.computed_instead = paging.computed_instead;
   report_.tier_tokens = paging.hit_tokens;
+  report_.met = paging.met;
   CHECK(kv_.num_used_blocks() == kv_.num_pinned_blocks());
   kv_.release_holds();
   for (const auto& prefix : pinned_prefixes_) kv_.unpin(prefix);
@@ -670,6 +715,7 @@ void Workload::check_plan(const BatchPlan& plan) {
   for (const SlotAssignment& assignment : plan.assignments) {
     LiveSequence& live = *live_.at(assignment.sequence->id);
     live.prefill_end = static_cast<std::int32_t>(live.sequence.tokens.size());
+    live.chunks_end = -1;
   }
   check_rows(plan);
   check_time(plan);
@@ -684,6 +730,11 @@ void Workload::check_rows(const BatchPlan& plan) {
     CHECK(!live.sequence.cancel_requested && live.sequence.slot == row.slot);
     const bool decode = row.context_len >= live.prefill_end;
     (decode ? decodes : chunks) += row.query_len;
+    // Chunks leave out only what loads brought.
+    CHECK(decode || live.chunks_end < 0 || row.context_len - row.loaded_len == live.chunks_end);
+    CHECK(row.loaded_len == 0 || (!decode && row.loaded_len % setup_.kv.block_size == 0));
+    live.chunks_end = row.context_len + row.query_len;
+    report_.met_tokens += row.loaded_len;
     CHECK(decode || !promises_.whole_prompts ||
           row.context_len + row.query_len == live.prefill_end);
     // In a pipeline the token of a decode in flight is not known to the first stage.
@@ -923,48 +974,9 @@ void Workload::check_end(const LiveSequence& live) const {
 
 }  // namespace
 
-WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
-  steps += other.steps;
-  finished += other.finished;
-  refused += other.refused;
-  cancelled += other.cancelled;
-  failed += other.failed;
-  preemptions += other.preemptions;
-  displaced += other.displaced;
-  copies += other.copies;
-  output_tokens += other.output_tokens;
-  cached_tokens += other.cached_tokens;
-  empty_plans += other.empty_plans;
-  guessed_rows += other.guessed_rows;
-  forced_tokens += other.forced_tokens;
-  piped_rows += other.piped_rows;
-  growths += other.growths;
-  shrinks += other.shrinks;
-  refused_growths += other.refused_growths;
-  idle_releases += other.idle_releases;
-  moved_blocks += other.moved_blocks;
-  transfers += other.transfers;
-  late_transfers += other.late_transfers;
-  failed_transfers += other.failed_transfers;
-  saved_blocks += other.saved_blocks;
-  loaded_blocks += other.loaded_blocks;
-  failed_loads += other.failed_loads;
-  computed_instead += other.computed_instead;
-  tier_tokens += other.tier_tokens;
-  no_memory += other.no_memory;
-  no_adapter += other.no_adapter;
-  most_pinned = std::max(most_pinned, other.most_pinned);
-  ended_holds += other.ended_holds;
-  pins += other.pins;
-  unpins += other.unpins;
-  pinned_plans += other.pinned_plans;
-  most_protected = std::max(most_protected, other.most_protected);
-  return *this;
-}
-
 WorkloadReport run_scheduler_workload(std::string_view policy, std::uint64_t seed,
-                                      std::int64_t steps) {
-  return Workload(policy, seed).run(steps);
+                                      std::int64_t steps, WorkloadKind kind) {
+  return Workload(policy, seed, kind).run(steps);
 }
 
 }  // namespace sluice

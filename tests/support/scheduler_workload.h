@@ -42,6 +42,8 @@ struct WorkloadReport {
   std::int64_t failed_loads = 0;
   std::int64_t computed_instead = 0;
   std::int64_t tier_tokens = 0;
+  std::int64_t met = 0;          // sequences whose prompt was loaded from the back
+  std::int64_t met_tokens = 0;   // that they took over so
   std::int64_t no_memory = 0;    // sequences that ended for it
   std::int64_t no_adapter = 0;   // likewise
   std::int64_t most_pinned = 0;  // blocks held for warm prompts
@@ -56,7 +58,10 @@ struct WorkloadReport {
 
 // Runs at least `steps` steps of the workload of `seed`, then lets all sequences finish.
 // `policy` is a name for make_policy, or "guessing": `stall-free` with guessed tokens.
+// `kMeeting`: prompts that the tier has and memory has lost are frequent, and are always loaded
+// from the back while their front is computed.
+enum class WorkloadKind : std::uint8_t { kAny, kMeeting };
 WorkloadReport run_scheduler_workload(std::string_view policy, std::uint64_t seed,
-                                      std::int64_t steps);
+                                      std::int64_t steps, WorkloadKind kind = WorkloadKind::kAny);
 
 }  // namespace sluice

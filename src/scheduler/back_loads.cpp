@@ -1,0 +1,291 @@
+#include "scheduler/back_loads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "scheduler/sequence_names.h"
+
+namespace sluice {
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+bool BackLoads::worth(const Sequence& sequence, std::int32_t had, std::int32_t found) const {
+  if (least_tokens_ <= 0 || sequence.tail_end > 0) return false;
+  if (found - had < 2 * least_tokens_) return false;
+  const auto& windows = kv_.options().group_windows;
+  return std::ranges::all_of(windows, [](std::int32_t window) { return window == 0; });
+}
+
+const BackLoads::One* BackLoads::find(std::int32_t slot) const {
+  for (const One& one : all_) {
+    if (one.slot == slot && one.sequence != nullptr) return &one;
+  }
+  return nullptr;
+}
+
+BackLoads::One* BackLoads::find(std::int32_t slot) {
+  return const_cast<One*>(std::as_const(*this).find(slot));
+}
+
+bool BackLoads::ready(const One& one, std::int32_t block) const {
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    const std::int32_t entry = g * (one.end - one.begin) + block - one.begin;
+    if (one.states[at(entry)] != State::kReady) return false;
+  }
+  return true;
+}
+
+// The blocks that the front computes until it meets the loads, if each side does its part alone: of
+// the `gap` blocks before those that were asked for, and of those under way.
+std::int32_t BackLoads::front_share(const One& one, std::int32_t gap) const {
+  double load = one.rate.ns_per_token();
+  if (load == 0) load = costs_.load_ns_per_token();
+  double compute = costs_.chunk_ns_per_token();
+  if (load == 0 || compute == 0) load = compute = 1;
+  const std::int32_t loading = (one.wanted + kv_.num_groups() - 1) / kv_.num_groups();
+  return static_cast<std::int32_t>(std::ceil((gap + loading) * (load / (load + compute))));
+}
+
+void BackLoads::begin(const Sequence& sequence, std::int32_t slot, std::int32_t had,
+                      TransferId& next_id, BatchPlan& plan) {
+  CHECK(find(slot) == nullptr);
+  const std::int32_t size = kv_.block_size();
+  const std::int32_t found = kv_.match_with_tier(known_hashes(sequence), sequence.length() - 1);
+  if (had % size != 0 || found <= had) return;
+  One one;
+  one.sequence = &sequence;
+  one.slot = slot;
+  one.begin = had / size;
+  one.end = one.next = found / size;
+  one.blocks.resize(at(kv_.num_groups() * (one.end - one.begin)));
+  one.states.resize(one.blocks.size(), State::kMissing);
+  one.counted_from = plan.planned_at;
+  // The first chunk has blocks that no load is under way for.
+  const std::int32_t gap = one.end - one.begin;
+  const std::int32_t share = std::min(front_share(one, gap), gap - least_blocks());
+  ask(one, std::min(gap - std::max(share, 1), gap - 1), next_id, plan);
+  all_.push_back(std::move(one));
+}
+
+void BackLoads::plan_more(const std::vector<std::int32_t>& next, TransferId& next_id,
+                          BatchPlan& plan) {
+  for (One& one : all_) {
+    if (one.sequence == nullptr) continue;
+    const std::int32_t front = border_behind(next[at(one.slot)]);
+    pass(one, front);
+    const std::int32_t gap = one.next - front;
+    if (gap <= 0 || one.stopped) continue;
+    if (one.under_way == 0) one.counted_from = plan.planned_at;
+    ask(one, gap - front_share(one, gap), next_id, plan);
+  }
+  std::erase_if(all_, [](const One& one) {
+    if (one.under_way > 0) return false;
+    return one.sequence == nullptr ||
+           std::ranges::none_of(one.states, [](State s) { return s == State::kReady; });
+  });
+}
+
+// Asks for blocks from the back on, `count` of them. A block that cannot be had now is left out.
+void BackLoads::ask(One& one, std::int32_t count, TransferId& next_id, BatchPlan& plan) {
+  if (count <= 0) return;
+  Batch batch{.first = next_id, .entries = {}};
+  const std::int32_t least = std::max(one.begin, one.next - count);
+  while (one.next > least && !one.stopped) {
+    one.stopped = !ask_block(one, one.next - 1, batch, next_id, plan);
+    if (!one.stopped) --one.next;
+  }
+  if (!batch.entries.empty()) one.batches.push_back(std::move(batch));
+}
+
+// False: the slot has no promise left.
+bool BackLoads::ask_block(One& one, std::int32_t block, Batch& batch, TransferId& next_id,
+                          BatchPlan& plan) {
+  const Hash128 name = known_hashes(*one.sequence)[at(block)];
+  const Hash128 tenant = one.sequence->request->block_owner.tenant;
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    if (!kv_.has_promise(one.slot, g)) return false;
+    const auto got = kv_.begin_load_ahead(one.slot, g, block, name, tenant);
+    if (!got) continue;
+    const std::int32_t entry = g * (one.end - one.begin) + block - one.begin;
+    one.blocks[at(entry)] = *got;
+    ++num_held_;
+    if (got->page == TierIndex::kNoPage) {
+      one.states[at(entry)] = State::kReady;
+      continue;
+    }
+    one.states[at(entry)] = State::kUnderWay;
+    batch.entries.push_back(entry);
+    ++one.under_way;
+    ++one.wanted;
+    ++num_under_way_;
+    plan.transfers.push_back({next_id++, TransferKind::kLoadBlock,
+                              static_cast<std::int32_t>(plan.pages.size()), got->page});
+    plan.pages.push_back(*got);
+  }
+  return true;
+}
+
+// The front has begun all blocks before this index.
+void BackLoads::pass(One& one, std::int32_t begun_blocks) {
+  const std::int32_t end = std::min(begun_blocks, one.end);
+  for (std::int32_t b = one.next; b < end; ++b) {
+    for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+      const auto entry = at(g * (one.end - one.begin) + b - one.begin);
+      if (one.states[entry] == State::kUnderWay) {
+        kv_.disown_load_ahead(one.slot, one.blocks[entry]);
+        one.states[entry] = State::kPassed;
+        --one.wanted;
+      } else if (one.states[entry] == State::kReady) {
+        kv_.drop_load_ahead(one.slot, one.blocks[entry], false);
+        one.states[entry] = State::kMissing;
+        --num_held_;
+      }
+    }
+  }
+}
+
+void BackLoads::end(std::int32_t slot) {
+  One* const one = find(slot);
+  if (one == nullptr) return;
+  // The last block first, so that the beginning is evicted last.
+  for (std::size_t entry = one->states.size(); entry > 0; --entry) {
+    State& state = one->states[entry - 1];
+    if (state == State::kReady) {
+      kv_.drop_load_ahead(slot, one->blocks[entry - 1], false);
+      state = State::kMissing;
+      --num_held_;
+    } else if (state == State::kUnderWay) {
+      kv_.disown_load_ahead(slot, one->blocks[entry - 1]);
+      state = State::kPassed;
+    }
+  }
+  one->wanted = 0;
+  one->sequence = nullptr;
+}
+
+std::int32_t BackLoads::take(std::int32_t slot, std::int32_t position) {
+  One* const one = find(slot);
+  const std::int32_t size = kv_.block_size();
+  if (one == nullptr || position % size != 0) return position;
+  const std::int32_t first = position / size;
+  if (first < one->next || static_cast<std::int32_t>(kv_.table(slot, 0).size()) != first) {
+    return position;
+  }
+  std::int32_t end = first;
+  while (end < one->end && ready(*one, end)) ++end;
+  if (end == first) return position;
+  taken_.clear();
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    for (std::int32_t b = first; b < end; ++b) {
+      const auto entry = at(g * (one->end - one->begin) + b - one->begin);
+      taken_.push_back(one->blocks[entry]);
+      one->states[entry] = State::kTaken;
+      --num_held_;
+    }
+  }
+  kv_.append_loaded(slot, taken_);
+  return end * size;
+}
+
+std::int32_t BackLoads::chunk_limit(std::int32_t slot, std::int32_t position) const {
+  const One* const one = find(slot);
+  const std::int32_t size = kv_.block_size();
+  const std::int32_t front = border_behind(position);
+  const std::int32_t gap = std::max(0, one->next - front);
+  std::int32_t limit = std::numeric_limits<std::int32_t>::max();
+  if (gap > 0 || one->wanted > 0) {
+    // Blocks under way may yet come, so the front first computes those that are not.
+    const std::int32_t share = std::max(front_share(*one, gap), least_blocks());
+    limit = (front + (gap > 0 ? std::min(share, gap) : share)) * size - position;
+  }
+  for (std::int32_t b = std::max(front, one->next); b < one->end; ++b) {
+    if (b * size <= position || !ready(*one, b)) continue;
+    return std::min(limit, b * size - position);
+  }
+  return limit;
+}
+
+bool BackLoads::under_way(std::int32_t slot) const {
+  const One* const one = find(slot);
+  return one != nullptr && one->wanted > 0;
+}
+
+bool BackLoads::complete(const TransferResult& result) {
+  for (One& one : all_) {
+    for (const Batch& batch : one.batches) {
+      const TransferId end = batch.first + static_cast<TransferId>(batch.entries.size());
+      if (result.id < batch.first || result.id >= end) continue;
+      end_entry(one, at(batch.entries[static_cast<std::size_t>(result.id - batch.first)]), result);
+      return true;
+    }
+  }
+  return false;
+}
+
+void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& result) {
+  const PagedBlock& block = one.blocks[entry];
+  State& state = one.states[entry];
+  const PageLoadEnd failure = result.damaged ? PageLoadEnd::kDamaged : PageLoadEnd::kUnreadable;
+  const bool loaded = kv_.end_load(block, result.failed ? failure : PageLoadEnd::kLoaded);
+  --one.under_way;
+  --num_under_way_;
+  if (!result.failed) ++one.came;
+  if (state == State::kPassed) {
+    kv_.let_go(block);
+    --num_held_;
+    state = State::kMissing;
+    return;
+  }
+  CHECK(state == State::kUnderWay);
+  --one.wanted;
+  if (!loaded) {
+    kv_.drop_load_ahead(one.slot, block, true);
+    --num_held_;
+  }
+  state = loaded ? State::kReady : State::kMissing;
+}
+
+// While loads are under way the tier is busy, and what came says how fast it is. When none is, it
+// was done at an unknown earlier time: half of the time is a guess that makes up for asking too
+// little the last time.
+void BackLoads::note_time(TimePoint now) {
+  for (One& one : all_) {
+    const std::int32_t came = std::exchange(one.came, 0);
+    // Without a sequence, there may be no plans while the loads are under way.
+    if (came == 0 || one.sequence == nullptr) continue;
+    const std::int64_t tokens = std::int64_t{came} * kv_.block_size() / kv_.num_groups();
+    const Duration took = (now - one.counted_from) / (one.under_way > 0 ? 1 : 2);
+    one.rate.add(tokens, took);
+    costs_.note_load(tokens, took);
+    one.counted_from = now;
+  }
+}
+
+void BackLoads::check_integrity() const {
+  std::int32_t under_way = 0;
+  std::int32_t held = 0;
+  for (const One& one : all_) {
+    std::int32_t mine = 0;
+    std::int32_t wanted = 0;
+    for (std::size_t entry = 0; entry < one.states.size(); ++entry) {
+      const State state = one.states[entry];
+      wanted += state == State::kUnderWay ? 1 : 0;
+      mine += state == State::kUnderWay || state == State::kPassed ? 1 : 0;
+      held += state == State::kReady ? 1 : 0;
+    }
+    CHECK(mine == one.under_way && wanted == one.wanted);
+    under_way += mine;
+    if (one.sequence == nullptr) continue;
+    CHECK(one.sequence->state == SequenceState::kRunning && one.sequence->slot == one.slot);
+    CHECK(one.begin <= one.next && one.next <= one.end);
+  }
+  CHECK(under_way == num_under_way_ && held + under_way == num_held_);
+}
+
+}  // namespace sluice
