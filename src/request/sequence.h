@@ -81,6 +81,7 @@ struct Sequence {
   // it will have (0: it is not streamed), and while it waits the tokens whose KV is kept.
   std::int32_t streamed_blocks = 0;
   std::int32_t streamed_kept = 0;
+  std::int32_t streamed_reached = 0;  // the end of the rows so far
 
   TimePoint first_scheduled;
   TimePoint first_token;

@@ -232,6 +232,8 @@ class PlanPass {
   bool stream_is_due() const;
   // Plans the streamed sequence's row, if there is one that runs. REQUIRES: the plan has no row.
   void plan_stream();
+  // The tokens of its prompt that this row computes and no earlier one did.
+  std::int32_t new_streamed_tokens() const { return new_streamed_tokens_; }
   // Called after the policy. Asks for KV memory or returns it, ends a sequence that can never run
   // again, and records when the step should end.
   void finish();
@@ -302,6 +304,7 @@ class PlanPass {
   std::int32_t lowest_admitted_ = std::numeric_limits<std::int32_t>::max();
   // The place of the streamed sequence that waits to be admitted next; later ones are passed over.
   std::optional<ServiceOrder> waiting_stream_;
+  std::int32_t new_streamed_tokens_ = 0;
   // The sequence that waits for blocks which neither growth nor preemption can supply in this plan;
   // null: there is none.
   const Sequence* lacks_memory_ = nullptr;

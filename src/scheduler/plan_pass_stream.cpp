@@ -138,6 +138,10 @@ void PlanPass::plan_stream() {
   }
   CHECK(plan_.rows.size() == 1);
   plan_.streamed_blocks = sequence(slot).streamed_blocks;
+  Sequence& owner = *set().sequence[at(slot)];
+  const std::int32_t end = set().next[at(slot)];
+  new_streamed_tokens_ = std::max(0, std::min(end, owner.prompt_len) - owner.streamed_reached);
+  owner.streamed_reached = std::max(owner.streamed_reached, end);
   lane.others_ran = false;
 }
 

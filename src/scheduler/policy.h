@@ -39,6 +39,9 @@ class Policy {
   virtual Reservation reservation() const;
   // Fills the pass's plan. Everything planned is final: rows are never taken back.
   virtual void plan(PlanPass& pass) = 0;
+  // Charges the client of a streamed sequence (stream_lane.h) for the plan's only row, which the
+  // policy did not plan.
+  virtual void charge_streamed(PlanPass& pass) const;
 };
 
 // The token budget of policies that run whole prompts beside decodes: one full context plus

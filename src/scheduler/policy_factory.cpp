@@ -49,6 +49,9 @@ std::int32_t Policy::token_budget(const SchedulerOptions& options) const {
   return options.token_budget;
 }
 
+// Most policies have no counters.
+void Policy::charge_streamed(PlanPass& /*pass*/) const {}
+
 Reservation Policy::reservation() const { return Reservation::kPrompt; }
 
 std::int32_t budget_beside_decodes(const SchedulerOptions& options) {

@@ -342,4 +342,9 @@ void FairPolicy::charge(PlanPass& pass) const {
   }
 }
 
+void FairPolicy::charge_streamed(PlanPass& pass) const {
+  const std::int32_t client = pass.client_of(pass.rows().front().slot);
+  pass.clients().charge(client, weights_.of_streamed(pass));
+}
+
 }  // namespace sluice

@@ -41,6 +41,7 @@ class FairPolicy final : public Policy {
   bool plans_by_time() const override { return true; }
   bool displaces() const override { return false; }  // priorities count when turns end
   void plan(PlanPass& pass) override;
+  void charge_streamed(PlanPass& pass) const override;
 
  private:
   // A turn that is over.

@@ -7,6 +7,15 @@
 
 namespace sluice {
 
+std::int64_t VtcWeights::of_streamed(const PlanPass& pass) const {
+  return input * pass.new_streamed_tokens() + output * pass.rows().front().num_logits;
+}
+
+void VtcPolicy::charge_streamed(PlanPass& pass) const {
+  const std::int32_t client = pass.client_of(pass.rows().front().slot);
+  pass.clients().charge(client, weights_.of_streamed(pass));
+}
+
 void VtcPolicy::plan(PlanPass& pass) {
   pass.decode_all();
   charge_decodes(pass);

@@ -20,6 +20,9 @@ struct PlanRow;
 struct VtcWeights {
   std::int64_t input = 1;   // per prompt token computed
   std::int64_t output = 2;  // per decode
+
+  // The cost of the row of a streamed sequence, chunk by chunk.
+  std::int64_t of_streamed(const PlanPass& pass) const;
 };
 
 class VtcPolicy final : public Policy {
@@ -29,6 +32,7 @@ class VtcPolicy final : public Policy {
   std::string_view name() const override { return "vtc"; }
   bool plans_by_time() const override { return true; }
   void plan(PlanPass& pass) override;
+  void charge_streamed(PlanPass& pass) const override;
 
  private:
   void charge_decodes(PlanPass& pass) const;

@@ -157,6 +157,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   }
   if (!plan.has_rows()) {
     pass.plan_stream();
+    if (plan.has_rows()) policy_->charge_streamed(pass);
   } else {
     state_->streams.others_ran = true;
   }

@@ -281,11 +281,40 @@ TEST_P(StreamedWorkload, TokensAreExact) {
 
 std::string streamed_policy_name(const testing::TestParamInfo<std::string_view>& info) {
   std::string name(info.param);
-  std::ranges::replace_if(name, [](char c) { return c == '-' || c == ':'; }, '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == ':'; }, '_');
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Policies, StreamedWorkload, testing::ValuesIn(policy_names()),
                          streamed_policy_name);
+
+// Client `a` streams; what that costs counts when its next request waits beside one of `b`.
+TEST(Streamed, CountsAsServiceOfItsClient) {
+  for (const char* const policy : {"vtc", "fair"}) {
+    SCOPED_TRACE(policy);
+    HarnessOptions options = streamed_memory();
+    options.policy = policy;
+    options.max_num_seqs = 2;
+    SchedulerHarness h(options);
+    const auto add = [&](std::int32_t length, const char* client) {
+      Request& request = h.request(length, 2);
+      request.client_key = client;
+      ASSERT_TRUE(h.scheduler.add(h.sequence(request)));
+    };
+    add(150, "a");
+    add(20, "b");
+    add(20, "a");
+    add(20, "b");
+    std::string order;
+    while (h.scheduler.has_work()) {
+      const std::string row = h.step();
+      h.now = h.now + std::chrono::milliseconds(1);
+      if (row.ends_with("@0")) order += row.substr(0, 1);
+    }
+    EXPECT_EQ(order, "2143");
+    for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+  }
+}
 
 }  // namespace
 }  // namespace sluice
