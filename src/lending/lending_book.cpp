@@ -93,6 +93,7 @@ void LendingBook::drop_party(const std::string& name) {
     lease.target = 0;
   }
   settle_all();
+  pools_.clear();
   rebalance(device);
 }
 
@@ -123,44 +124,6 @@ void LendingBook::settle_all() {
   for (auto lease = leases_.begin(); lease != leases_.end();) settle(lease++);
 }
 
-std::int64_t LendingBook::free_for(const std::string& party, const std::string& device) const {
-  std::int64_t free = 0;
-  for (const auto& [name, lease] : leases_) {
-    if (lease.device != device || lease.lender == party) continue;
-    free += std::max<std::int64_t>(lease.target - lease.lent, 0);
-  }
-  return free;
-}
-
-std::int64_t LendingBook::share(const std::string& device) const {
-  std::int64_t memory = 0;
-  std::int64_t there = 0;
-  for (const auto& [name, lease] : leases_) memory += lease.device == device ? lease.target : 0;
-  for (const auto& [name, party] : parties_) there += party.device == device ? 1 : 0;
-  return there > 0 ? memory / there : 0;
-}
-
-// A party gets free memory up to its share, and beyond that what no other party
-// below its share waits for. Otherwise a party could take again what it has just given back.
-std::int64_t LendingBook::available_to(const std::string& name, const Party& party) const {
-  const std::int64_t free = free_for(name, party.device);
-  if (free == 0) return 0;
-  const std::int64_t fair = share(party.device);
-  std::int64_t held = 0;
-  std::int64_t reserved = 0;
-  for (const auto& [other_name, other] : parties_) {
-    if (other.device != party.device || (other.want == 0 && other_name != name)) continue;
-    std::int64_t holds = 0;
-    for (const auto& [lease, loan] : other.loans) holds += loan.bytes;
-    if (other_name == name) {
-      held = holds;
-    } else {
-      reserved += std::clamp<std::int64_t>(fair - holds, 0, other.want);
-    }
-  }
-  return std::max({free - reserved, std::min(free, fair - held), std::int64_t{0}});
-}
-
 LendReply LendingBook::view(TimePoint now, const std::string& name, const Party& party) const {
   LendReply reply;
   reply.epoch = members_.at(name).epoch;
@@ -173,7 +136,9 @@ LendReply LendingBook::view(TimePoint now, const std::string& name, const Party&
     reply.loans.push_back({lease, lender, loan.bytes, loan.keep,
                            found == parties_.end() ? std::string() : found->second.socket});
   }
-  for (const auto& [lease, l] : leases_) {
+  for (auto at = first_lease_of(name); at != leases_.end(); ++at) {
+    const auto& [lease, l] = *at;
+    if (!is_lease_of(lease, name)) break;
     if (l.lender != name) continue;
     reply.leases.push_back({lease, l.bytes, l.bytes - l.target, l.lent});
     if (!is_pages(l.device)) continue;
@@ -353,6 +318,7 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
   settle_all();
+  pools_.clear();
   rebalance(party.device);
   LendAnswer answer;
   answer.reply = view(now, request.party, party);

@@ -17,7 +17,8 @@
 //   holds less than its share, what others hold beyond theirs. A share is the device's memory
 //   divided by the parties that are there.
 //
-// Owner: the coordinator. Threads: one. Time: a message costs about the loans of its device.
+// Owner: the coordinator. Threads: one. Time: a message that changes something costs about the
+// loans of its device, and so does the next one; any other costs about the loans of its party.
 // Limits: kMaxParties, kMaxLeases; kKeys remembered requests for each party.
 #pragma once
 
@@ -160,6 +161,13 @@ class LendingBook {
     bool is_budget = false;
   };
   using Leases = std::map<std::string, Lease>;
+  // Sums over the parties and leases of a device.
+  struct Pool {
+    std::int64_t free = 0;
+    std::int64_t share = 0;     // of each party
+    std::int64_t reserved = 0;  // what parties below their share want, up to it
+    friend bool operator==(const Pool&, const Pool&) = default;
+  };
 
   LendAnswer act(TimePoint now, Party& party, const LendRequest& request);
   LendAnswer join(TimePoint now, const LendRequest& request);
@@ -179,8 +187,11 @@ class LendingBook {
                     const RememberedRequest& old) const;
   void settle(Leases::iterator lease);
   void settle_all();
-  std::int64_t free_for(const std::string& party, const std::string& device) const;
-  std::int64_t share(const std::string& device) const;
+  const Pool& pool_of(const std::string& device) const;
+  Pool add_up(const std::string& device) const;
+  // A party's leases are neighbours, because their names begin with its name.
+  Leases::const_iterator first_lease_of(const std::string& party) const;
+  static bool is_lease_of(const std::string& lease, const std::string& party);
   std::int64_t available_to(const std::string& name, const Party& party) const;
   void rebalance(const std::string& device);
   void recall_for_lenders(const std::string& device);
@@ -194,7 +205,8 @@ class LendingBook {
   std::map<std::string, Party> parties_;
   Leases leases_;
   std::int64_t expired_ = 0;
-  bool recovered_ = false;  // the first expiry is over
+  bool recovered_ = false;                     // the first expiry is over
+  mutable std::map<std::string, Pool> pools_;  // by device; without those that have changed
   std::set<std::string> changed_parties_;
   std::set<std::string> changed_leases_;
 };

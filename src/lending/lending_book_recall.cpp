@@ -9,6 +9,7 @@ namespace sluice {
 
 // Decides anew how much of each loan its holder may keep.
 void LendingBook::rebalance(const std::string& device) {
+  pools_.erase(device);
   for (auto& [name, party] : parties_) {
     if (party.device != device) continue;
     for (auto& [lease, loan] : party.loans) loan.keep = loan.bytes;
@@ -73,6 +74,7 @@ void LendingBook::recall_for_demand(const std::string& device) {
       bytes -= part;
     }
   };
+  if (lack <= coming) return;
   std::ranges::stable_sort(holders, std::greater(), &Holder::keep);
   lack = std::max<std::int64_t>(lack - coming, 0);
   entitled = std::max<std::int64_t>(entitled - coming, 0);

@@ -42,6 +42,7 @@ void LendingBook::check_integrity() const {
     CHECK(lease.lender.empty() || parties_.contains(lease.lender));
   }
   CHECK(members_.size() == parties_.size());
+  for (const auto& [device, pool] : pools_) CHECK(pool == add_up(device));
 }
 
 }  // namespace sluice

@@ -32,12 +32,14 @@ std::uint64_t MemberTable::join(TimePoint now, const std::string& name, const st
   Member& member = members_[name];
   member.epoch = next_epoch_++;
   member.heard = now;
+  first_end_ = std::min(first_end_, now + expiry_);
   member.joins.push_back(key);
   if (member.joins.size() > kKeys) member.joins.pop_front();
   return member.epoch;
 }
 
 void MemberTable::restore(const std::string& name, Member member) {
+  first_end_ = std::min(first_end_, member.heard + expiry_);
   members_[name] = std::move(member);
 }
 
@@ -47,9 +49,12 @@ Standing MemberTable::standing(const std::string& name, std::uint64_t epoch) con
   return found->second.epoch == epoch ? Standing::kMember : Standing::kStaleEpoch;
 }
 
-std::vector<std::string> MemberTable::silent(TimePoint now) const {
+std::vector<std::string> MemberTable::silent(TimePoint now) {
   std::vector<std::string> names;
+  if (now < first_end_) return names;
+  first_end_ = TimePoint{Duration::max()};
   for (const auto& [name, member] : members_) {
+    first_end_ = std::min(first_end_, member.heard + expiry_);
     if (now - member.heard >= expiry_) names.push_back(name);
   }
   return names;

@@ -70,14 +70,15 @@ class MemberTable {
   void hear(TimePoint now, const std::string& name) { members_.at(name).heard = now; }
   const Member& at(const std::string& name) const { return members_.at(name); }
 
-  // Parties whose lease is over.
-  std::vector<std::string> silent(TimePoint now) const;
+  // Parties whose lease is over. Looks at all of them only when one may be.
+  std::vector<std::string> silent(TimePoint now);
 
  private:
   Duration expiry_;
   std::size_t most_;
   std::uint64_t next_epoch_;
   std::map<std::string, Member> members_;
+  TimePoint first_end_{Duration::max()};  // no lease is over before
 };
 
 }  // namespace sluice

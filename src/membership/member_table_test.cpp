@@ -49,6 +49,21 @@ TEST(MemberTable, ALeaseEndsAfterAnExpiryOfSilence) {
   EXPECT_EQ(members.standing("b", 11), Standing::kUnknown);
 }
 
+TEST(MemberTable, ASilentPartyIsToldUntilItIsRemoved) {
+  MemberTable members = table();
+  members.join(at(0), "a", "k");
+  EXPECT_EQ(members.silent(at(1000)), std::vector<std::string>{"a"});
+  EXPECT_EQ(members.silent(at(1001)), std::vector<std::string>{"a"});
+  members.remove("a");
+  EXPECT_TRUE(members.silent(at(1002)).empty());
+  members.restore("b", {3, at(500), {}});
+  EXPECT_EQ(members.silent(at(1500)), std::vector<std::string>{"b"});
+  members.hear(at(1600), "b");
+  members.join(at(1601), "c", "k");
+  EXPECT_TRUE(members.silent(at(2599)).empty());
+  EXPECT_EQ(members.silent(at(2600)), std::vector<std::string>{"b"});
+}
+
 TEST(MemberTable, NumbersOfPartiesAndKeysAreBounded) {
   MemberTable members = table(2);
   members.join(at(0), "a", "k");
