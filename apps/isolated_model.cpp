@@ -46,11 +46,26 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   loop.start.block_size = options.block_size;
   loop.start.threads = planned_threads(options.threads).threads;
   loop.start.scheduler = options.scheduler;
-  loop.sandbox.memory_bytes = static_cast<std::uint64_t>(shared_bytes + kv_bytes + kOtherBytes +
-                                                         loop.start.threads * kThreadBytes);
+  const std::int64_t beside_kv = kOtherBytes + loop.start.threads * kThreadBytes;
+  loop.sandbox.memory_bytes = static_cast<std::uint64_t>(shared_bytes + kv_bytes + beside_kv);
+  if (options.kv_cache_least) {
+    loop.start.kv_least = *options.kv_cache_least;
+    loop.memory_beside_kv = beside_kv;
+  }
   loop.sandbox.max_tasks = static_cast<unsigned>(loop.start.threads) + kOtherTasks;
   loop.sandbox.cpu_cores = loop.start.threads;
   return loop;
+}
+
+void tell_memory(const FunctionSettings& functions, std::int64_t kv_bytes,
+                 std::uint64_t backbone_bytes) {
+  const std::string each = functions.kv_least > 0
+                               ? fmt::format("{} to {}", functions.kv_least >> 20, kv_bytes >> 20)
+                               : fmt::format("{}", kv_bytes >> 20);
+  log_info(fmt::format(
+      "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
+      "backbone of {} MiB; no snapshot",
+      functions.max_functions, each, backbone_bytes >> 20));
 }
 
 // 8 bytes for each page of 4 KiB.
@@ -138,11 +153,9 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       loop_options(options, functions.best_effort, kv_bytes,
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
   loop.start.max_requests = max_requests;
+  if (options.kv_cache_least) loop.kv_block_bytes = alone.kv_block_bytes;
   checks_ = add_facts(alone, loop);
-  log_info(fmt::format(
-      "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
-      "backbone of {} MiB; no snapshot",
-      functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20));
+  tell_memory(functions, kv_bytes, manifest.bytes);
   warn_of_page_tables(page_table_bytes(backbone_, manifest));
   const auto make = [this, &turns, &clock](ProcessEngineLoop::Options one,
                                            std::function<void()> wake) {

@@ -39,6 +39,7 @@ struct FunctionSettings {
   Duration idle = std::chrono::seconds(300);  // --function-idle
   std::int32_t warm_workers = 0;              // --warm-workers; of each backbone
   bool turns = true;                          // --turns
+  std::int64_t kv_least = 0;  // KV memory that each always has; 0: KV memory is not divided
 };
 
 // As many functions compute at a time as there are cores for their threads; by default, one.

@@ -92,10 +92,8 @@ Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& argu
 
 Result<std::unique_ptr<LendSession>> LendSession::open(const LendSettings& settings,
                                                        http::EventLoop& loop, const Clock& clock,
-                                                       ThreadedEngineLoop& engine,
                                                        ServerMetrics& metrics) {
-  auto session =
-      std::unique_ptr<LendSession>(new LendSession(settings, loop, clock, engine, metrics));
+  auto session = std::unique_ptr<LendSession>(new LendSession(settings, loop, clock, metrics));
   if (!settings.token) return session;
   LendSession* const raw = session.get();
   ASSIGN_OR_RETURN(
@@ -113,21 +111,19 @@ Result<std::unique_ptr<LendSession>> LendSession::open(const LendSettings& setti
 }
 
 LendSession::LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
-                         ThreadedEngineLoop& engine, ServerMetrics& metrics)
+                         ServerMetrics& metrics)
     : url_(settings.url_text),
       least_(settings.least),
       most_(settings.most),
       loop_(loop),
       clock_(clock),
-      engine_(engine),
       metrics_(metrics),
       agent_(agent_options(settings)),
       shared_(settings.token.has_value()),
       pressure_(settings.least, settings.most) {}
 
-void LendSession::start(std::int64_t block_bytes, std::int32_t max_num_seqs) {
-  block_bytes_ = block_bytes;
-  max_num_seqs_ = max_num_seqs;
+void LendSession::start(std::unique_ptr<LimitedKv> kv) {
+  kv_ = std::move(kv);
   tick();
 }
 
@@ -138,17 +134,7 @@ void LendSession::tick() {
 }
 
 void LendSession::look() {
-  const EngineGauges gauges = engine_.gauges();
-  // Until the engine shows the limit that it was told, it may use all of the one before.
-  const bool obeys = set_ == 0 || gauges.kv_limit_blocks == set_ / block_bytes_;
-  const std::int32_t blocks =
-      obeys ? gauges.kv_blocks_backed : std::max(gauges.kv_blocks_backed, gauges.kv_limit_blocks);
-  LendingLoad load;
-  load.limit = set_ == 0 ? least_ : set_;
-  load.used = gauges.kv_blocks_used * block_bytes_;
-  load.backed = blocks * block_bytes_;
-  load.waiting = gauges.waiting;
-  load.slots_full = gauges.running >= max_num_seqs_;
+  LendingLoad load = kv_->load(set_ == 0 ? least_ : set_);
   watch_pressure(load.backed);
   const bool pressed = pressure_.cap().has_value();
   if (lent_) lent_->look(load, agent_.limit(), pressed);
@@ -163,10 +149,8 @@ void LendSession::look() {
   agent_.update(clock_.now(), load);
   std::int64_t limit = shared_ ? std::min(agent_.limit() + own, most_) : most_;
   if (pressed) limit = std::max(least_, std::min(limit, *pressure_.cap()));
-  if (limit != set_) {
-    set_ = limit;
-    engine_.limit_kv(set_);
-  }
+  set_ = limit;
+  kv_->limit(clock_.now(), limit);
   metrics_.lending({.limit_bytes = limit,
                     .borrowed_bytes = agent_.borrowed(),
                     .joined = agent_.state() == LendingState::kJoined,
@@ -201,7 +185,7 @@ void LendSession::watch_pressure(std::int64_t backed) {
 
 void LendSession::send() {
   if (!shared_) return;
-  if (engine_.state() != EngineState::kReady) return;
+  if (!kv_->ready()) return;
   if (const auto message = agent_.next(clock_.now())) link_->send(*message);
   if (lent_) lent_->send();
   if (borrowed_) borrowed_->send();

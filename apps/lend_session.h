@@ -1,4 +1,4 @@
-// LendSession: `serve --kv-cache-memory MIN-MAX`: sets the KV limit of the server's engine. With
+// LendSession: `serve --kv-cache-memory MIN-MAX`: sets the limit of the server's KV memory. With
 // --lend a LendingAgent talks to the coordinator over HTTP and says how much there is; with
 // --lend-pages the limit also has the part of that memory that is not lent. While the system is
 // short of memory the limit is lower (PressurePolicy). The session looks at the engine kTick apart,
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "apps/lend_settings.h"
+#include "apps/limited_kv.h"
 #include "apps/page_session.h"
 #include "apps/party_link.h"
 #include "base/clock.h"
@@ -23,7 +24,6 @@
 #include "lending/pressure_policy.h"
 #include "membership/bearer_token.h"
 #include "server/server_metrics.h"
-#include "server/threaded_engine_loop.h"
 
 namespace sluice {
 
@@ -41,21 +41,20 @@ class LendSession final {
   // not run once the session has ended.
   static Result<std::unique_ptr<LendSession>> open(const LendSettings& settings,
                                                    http::EventLoop& loop, const Clock& clock,
-                                                   ThreadedEngineLoop& engine,
                                                    ServerMetrics& metrics);
 
-  // The engine is ready. `block_bytes`: of a KV block.
-  void start(std::int64_t block_bytes, std::int32_t max_num_seqs);
+  // The engines are ready. Call once.
+  void start(std::unique_ptr<LimitedKv> kv);
   // Tells the coordinator that the process ends. Blocks for at most two seconds.
   void leave();
 
  private:
   LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
-              ThreadedEngineLoop& engine, ServerMetrics& metrics);
+              ServerMetrics& metrics);
 
   void tick();
   void watch_pressure(std::int64_t backed);
-  void look();  // at the engine: updates agent, limit and metrics
+  void look();  // at the KV memory: updates agent, limit and metrics
   void send();
   void take(const LendAnswer& answer);
   void fail(const std::string& cause);
@@ -66,16 +65,14 @@ class LendSession final {
   const std::int64_t most_;
   http::EventLoop& loop_;
   const Clock& clock_;
-  ThreadedEngineLoop& engine_;
   ServerMetrics& metrics_;
   LendingAgent agent_;
   std::unique_ptr<PartyLink> link_;
   std::unique_ptr<PageLendSession> lent_;        // null without --lend-pages
   std::unique_ptr<PageBorrowSession> borrowed_;  // null without --borrow-pages
-  std::int64_t block_bytes_ = 0;
-  std::int32_t max_num_seqs_ = 0;
-  std::int64_t set_ = 0;  // the engine's limit, as it was told
-  std::string cause_;     // why no coordinator answers
+  std::unique_ptr<LimitedKv> kv_;                // null until start()
+  std::int64_t set_ = 0;                         // its limit, as it was told
+  std::string cause_;                            // why no coordinator answers
   std::optional<LendingState> told_;
   const bool shared_;  // there is a coordinator
   PressurePolicy pressure_;

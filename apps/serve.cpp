@@ -60,8 +60,7 @@ class Server {
 
   Status start() {
     if (settings_.lend) {
-      ASSIGN_OR_RETURN(lend_,
-                       LendSession::open(*settings_.lend, loop_, clock_, *threaded_, metrics_));
+      ASSIGN_OR_RETURN(lend_, LendSession::open(*settings_.lend, loop_, clock_, metrics_));
     }
     ASSIGN_OR_RETURN(http_,
                      open_server(arguments_, settings_, loop_, service_, clock_, tls_.get()));
@@ -136,6 +135,7 @@ class Server {
     options.max_requests = settings_.queue.max_requests;
     options.max_loops = settings_.functions->max_functions;
     options.idle = settings_.functions->idle;
+    options.first_kv_limit = settings_.functions->kv_least;
     return tenants_.emplace(options, clock_, wake);
   }
 
@@ -183,6 +183,16 @@ class Server {
     });
   }
 
+  std::unique_ptr<LimitedKv> limited_kv() {
+    const std::int32_t max_num_seqs = settings_.engine.max_num_seqs;
+    if (tenants_) {
+      return std::make_unique<FunctionsKv>(
+          *tenants_, kv_division(*settings_.lend, settings_.functions->max_functions),
+          max_num_seqs);
+    }
+    return std::make_unique<EngineKv>(*threaded_, loaded_.kv_block_bytes(), max_num_seqs);
+  }
+
   void engine_woke() {
     service_.engine_woke();
     announce();
@@ -202,7 +212,7 @@ class Server {
   void announce() {
     if (ready_ || service_.state() != "ready") return;
     ready_ = true;
-    if (lend_) lend_->start(loaded_.kv_block_bytes(), settings_.engine.max_num_seqs);
+    if (lend_) lend_->start(limited_kv());
     fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(),
                server_url(arguments_, *http_), settings_.model_name);
     tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", server_url(arguments_, *http_),

@@ -194,7 +194,25 @@ Status add_lent_memory(const LendSettings& lend, EngineOptions& engine) {
   return {};
 }
 
+// MIN-MAX is of all functions together.
+Status divide_kv(const LendSettings& lend, EngineOptions& engine, FunctionSettings& functions) {
+  if (lend.lend_pages > 0 || lend.borrowed) {
+    return unsupported(
+        "--lend-pages and --borrow-pages do not go with --isolation process; leave them out, or "
+        "use --isolation none");
+  }
+  const KvDivision division(kv_division(lend, functions.max_functions));
+  functions.kv_least = division.own();
+  engine.kv_cache_least = division.own();
+  engine.kv_cache_memory = division.most_of_one();
+  return {};
+}
+
 }  // namespace
+
+KvDivision::Options kv_division(const LendSettings& lend, std::int32_t max_functions) {
+  return {.least = lend.least, .most = lend.most, .places = max_functions};
+}
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   ServeSettings s;
@@ -234,10 +252,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
     RETURN_IF_ERROR(add_lent_memory(*s.lend, s.engine));
   }
   ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
-  if (s.lend && s.functions) {
-    return invalid_argument(
-        "--kv-cache-memory MIN-MAX (as for --lend) and --isolation process exclude each other");
-  }
+  if (s.lend && s.functions) RETURN_IF_ERROR(divide_kv(*s.lend, s.engine, *s.functions));
   ASSIGN_OR_RETURN(const auto policy, make_policy(s.engine.scheduler));
   const bool budget_given = !a.engine.token_budget.empty() || s.engine.tbt_slo;
   if (!budget_given && policy->plans_by_time()) s.engine.budget_mode = BudgetMode::kFollow;

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "engine/engine_options.h"
 #include "http/http_server.h"
+#include "lending/kv_division.h"
 #include "server/origin_policy.h"
 #include "server/threaded_engine_loop.h"
 
@@ -31,6 +32,9 @@ struct ServeSettings {
   std::optional<FunctionSettings> functions;  // --isolation process
   std::optional<LendSettings> lend;           // --lend
 };
+
+// Over the functions of --isolation process.
+KvDivision::Options kv_division(const LendSettings& lend, std::int32_t max_functions);
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& arguments);
 

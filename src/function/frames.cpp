@@ -70,7 +70,7 @@ void list(Archive& a, Like<GrammarFrame> auto& x) {
 }
 template <class Archive>
 void list(Archive& a, Like<StartFrame> auto& x) {
-  a(x.version, x.kv_bytes, x.max_num_seqs, x.token_budget, x.follow, x.block_size);
+  a(x.version, x.kv_bytes, x.kv_least, x.max_num_seqs, x.token_budget, x.follow, x.block_size);
   a(x.threads, x.max_requests, x.scheduler, x.lora_rank, x.touch);
 }
 template <class Archive>
@@ -143,6 +143,7 @@ void list(Archive& a, Like<EngineStats> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<EngineGauges> auto& x) {
   a(x.running, x.waiting, x.kv_blocks, x.kv_blocks_used, x.kv_blocks_cached);
+  a(x.kv_blocks_backed, x.kv_limit_blocks);
   a(x.prefix_queried_tokens, x.prefix_hit_tokens, x.totals);
 }
 template <class Archive>

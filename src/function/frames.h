@@ -31,7 +31,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 6;
+inline constexpr std::uint32_t kFrameVersion = 7;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 inline constexpr std::int32_t kGrammarPlaces = 16;
@@ -42,6 +42,8 @@ inline constexpr std::size_t kMaxStateText = 4096;
 struct StartFrame {
   std::uint32_t version = kFrameVersion;
   std::int64_t kv_bytes = 0;  // the most KV memory
+  // The KV memory that it always has, and has at first; requests must fit it. 0: `kv_bytes`.
+  std::int64_t kv_least = 0;
   std::int32_t max_num_seqs = 0;
   std::int32_t token_budget = 0;
   bool follow = false;  // BudgetMode::kFollow; false: kTokens

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -22,22 +21,17 @@
 #include "function/append_batch.h"
 #include "function/frame_socket.h"
 #include "function/grammar_places.h"
+#include "function/kv_limit.h"
 #include "function/outstanding.h"
+#include "function/own_memory.h"
 #include "function/run_function.h"
 #include "sandbox/spawn.h"
 
 namespace sluice {
 namespace {
 
-// Resident pages of no file and no shared memory; 0 if /proc does not show the process.
-std::int64_t own_memory_bytes(pid_t process) {
-  std::ifstream numbers(fmt::format("/proc/{}/statm", process));
-  std::int64_t size = 0;
-  std::int64_t resident = 0;
-  std::int64_t shared = 0;
-  if (!(numbers >> size >> resident >> shared)) return 0;
-  return std::max<std::int64_t>(0, resident - shared) * sysconf(_SC_PAGESIZE);
-}
+// How often the own memory of a process is compared with its limit.
+constexpr Duration kMemoryLook = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -50,7 +44,11 @@ struct ProcessEngineLoop::Impl {
         clock(loop_clock),
         mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         wake(std::move(loop_wake)),
-        outstanding({options.vocab_size, options.hidden_size, options.eos_ids}) {
+        outstanding({options.vocab_size, options.hidden_size, options.eos_ids}),
+        kv_limit({.block_bytes = options.kv_block_bytes,
+                  .first = options.start.kv_least,
+                  .beside = options.memory_beside_kv,
+                  .patience = options.kv_limit_time}) {
     adapter = std::move(options.adapter);
     if (adapter) options.start.lora_rank = adapter->image.max_rank;
   }
@@ -65,7 +63,7 @@ struct ProcessEngineLoop::Impl {
     bool greeted = false;  // its layers are known
     bool ready = false;
     bool has_adapter = false;  // was sent
-    std::int64_t kv_limit = 0;
+    TimePoint next_look = {};  // at its memory
   };
 
   // A frame for a ready process. The thread encodes what large frames are made of.
@@ -87,6 +85,7 @@ struct ProcessEngineLoop::Impl {
   // The thread.
   void run();
   bool run_process();
+  bool run_one();
   Error serve(Running& running);
   Result<Running> start_process();
   Result<std::unique_ptr<TurnService::Seat>> take_seat();
@@ -113,13 +112,13 @@ struct ProcessEngineLoop::Impl {
   std::function<void()> wake;
   bool wake_wanted = false;  // by the thread, although there is nothing new
   std::string tenant;
-  SharedContent adapter;  // null: the function computes the base model
-  std::int64_t kv_limit = 0;
+  SharedContent adapter;              // null: the function computes the base model
   TurnService::Seat* seat = nullptr;  // of the process that runs
   std::vector<Outgoing> outbox;
   GrammarPlaces grammars;  // with what is in the outbox
   bool progress_wanted = false;
   OutstandingRequests outstanding;
+  KvLimit kv_limit;
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
   std::optional<pid_t> ready_process;
@@ -208,8 +207,15 @@ void ProcessEngineLoop::Impl::report_death(const Error& reason) {
   publish();
 }
 
-// Runs a process to its end. False: no other one follows.
+// Runs a process until it is gone. False: no other one follows.
 bool ProcessEngineLoop::Impl::run_process() {
+  const bool again = run_one();
+  const std::lock_guard lock(mutex);
+  kv_limit.end();
+  return again;
+}
+
+bool ProcessEngineLoop::Impl::run_one() {
   auto running = start_process();
   Error reason = running ? serve(*running) : running.error();
   if (running) {
@@ -245,11 +251,10 @@ Error ProcessEngineLoop::Impl::serve(Running& running) {
           if (!frame) return std::move(frame).error();
           running.socket.queue(*std::move(frame), adapter->memory.get());
         }
-        if (kv_limit != running.kv_limit) {
-          auto frame = encode_frame(ToFunction(KvLimitFrame{kv_limit}));
+        if (const auto limit = kv_limit.next(clock.now())) {
+          auto frame = encode_frame(ToFunction(KvLimitFrame{*limit}));
           if (!frame) return std::move(frame).error();
           running.socket.queue(*std::move(frame));
-          running.kv_limit = kv_limit;
         }
         frames.swap(outbox);
       }
@@ -302,6 +307,10 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
     return std::move(process).error();
   }
   own->attach(process->pid());
+  {
+    const std::lock_guard lock(mutex);
+    kv_limit.start();
+  }
   const TimePoint now = clock.now();
   return Running{*std::move(process), std::move(own), FrameSocket(std::move(ours)), now, now};
 }
@@ -342,7 +351,16 @@ Status ProcessEngineLoop::Impl::check_time(Running& running) {
     if (now - running.started <= options.start_limit) return {};
     return Error{ErrorCode::kDeadlineExceeded, "it did not become ready in time"};
   }
+  std::optional<std::int64_t> own_bytes;
+  if (options.memory_beside_kv > 0 && now >= running.next_look) {
+    own_bytes = own_memory_bytes(running.process.pid());
+    running.next_look = now + kMemoryLook;
+  }
   const std::lock_guard lock(mutex);
+  if (own_bytes) kv_limit.note_own_memory(now, *own_bytes);
+  if (auto reason = kv_limit.late(now)) {
+    return Error{ErrorCode::kDeadlineExceeded, *std::move(reason)};
+  }
   if (outstanding.size() == 0) running.last_frame = now;  // silence counts while it has requests
   if (now - running.last_frame <= options.hang_limit) return {};
   return Error{ErrorCode::kDeadlineExceeded, "it hangs: it has requests and reports nothing"};
@@ -407,6 +425,7 @@ Status ProcessEngineLoop::Impl::accept(OutputBatch batch) {
     const std::lock_guard lock(mutex);
     RETURN_IF_ERROR(outstanding.finish(batch));
     gauges = batch.gauges;
+    kv_limit.shown(gauges.kv_limit_blocks, gauges.kv_blocks_backed);
     if (seat != nullptr) seat->set_due(outstanding.due());
     if (batch.has_progress) progress_wanted = false;
     append_batch(std::move(batch), pending);
@@ -470,8 +489,22 @@ void ProcessEngineLoop::specialize(SharedContent adapter, std::function<void()> 
 
 void ProcessEngineLoop::limit_kv(std::int64_t bytes) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->kv_limit = bytes;
+  impl_->kv_limit.set(bytes);
   impl_->ring();
+}
+
+FunctionKv ProcessEngineLoop::kv() const {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->options.kv_block_bytes <= 0) return {};
+  FunctionKv kv;
+  kv.limit = impl_->kv_limit.wanted();
+  kv.held = impl_->kv_limit.held();
+  const EngineGauges& gauges = impl_->gauges;
+  kv.used = std::clamp<std::int64_t>(gauges.kv_blocks_used * impl_->options.kv_block_bytes, 0,
+                                     std::max(kv.limit, kv.held));
+  kv.running = std::max(gauges.running, 0);
+  kv.waiting = std::max(gauges.waiting, 0);
+  return kv;
 }
 
 FunctionUse ProcessEngineLoop::use() const {

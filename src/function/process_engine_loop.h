@@ -3,7 +3,8 @@
 // process with growing pauses after its death. The process dies with this thread, or when its
 // socket closes. It computes only while it holds a turn of the TurnService.
 //
-// A death, a lie (OutstandingRequests) and silence beyond Options::hang_limit all end the process.
+// A death, a lie (OutstandingRequests), silence beyond Options::hang_limit and memory beyond the KV
+// limit (KvLimit) all end the process.
 // Its choices then end with kError. Requests that come before the next process is ready wait for
 // it. If the first process cannot start, or a layer of the sandbox is missing and best_effort is
 // off, the state becomes kFailed, with the missing layers in failure().
@@ -48,6 +49,11 @@ class ProcessEngineLoop final : public TenantLoop {
     Duration first_pause = std::chrono::milliseconds(50);
     Duration longest_pause = std::chrono::seconds(10);
     Duration start_after{0};  // before the first process
+    // With start.kv_least: of a KV block; else 0. The process then has to keep to its KV limits
+    // (KvLimit).
+    std::int64_t kv_block_bytes = 0;
+    std::int64_t memory_beside_kv = 0;  // the most own memory beside KV memory; 0: any
+    Duration kv_limit_time = std::chrono::seconds(5);  // to keep to a limit
   };
 
   // `backbone`: read-only descriptors. It and `turns` outlive this.
@@ -73,8 +79,9 @@ class ProcessEngineLoop final : public TenantLoop {
 
   // Memory as /proc shows it.
   FunctionUse use() const override;
-  // Also holds for the processes that follow.
+  // Also holds for the processes that follow; with start.kv_least these have that first.
   void limit_kv(std::int64_t bytes) override;
+  FunctionKv kv() const override;
 
   // REQUIRES: the request names the function's adapter, by its index.
   // kUnsupported also for a grammar that no frame can hold (check_grammar).

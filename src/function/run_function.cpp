@@ -127,6 +127,7 @@ class Function {
     loop_->start([this, frame]() -> Result<std::unique_ptr<Engine>> {
       EngineOptions options;
       options.kv_cache_memory = frame.kv_bytes;
+      if (frame.kv_least > 0) options.kv_cache_least = frame.kv_least;
       // So that a limit gives memory back. The sandbox hides how much the system has free, so
       // growth never asks for that.
       options.kv_backing = KvBacking::kByNeed;
@@ -141,6 +142,7 @@ class Function {
       ASSIGN_OR_RETURN(LoadedEngine loaded,
                        load_engine_on_backbone(backbone_, options, *device_, *pool_, clock_,
                                                timeline, {frame.lora_rank, frame.touch}));
+      if (loaded.least_kv_blocks > 0) loaded.engine->set_kv_limit(loaded.least_kv_blocks);
       adapters_ = loaded.adapters;
       vocab_size_ = loaded.engine->limits().vocab_size;
       return std::move(loaded.engine);

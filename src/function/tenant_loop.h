@@ -17,6 +17,15 @@ struct FunctionUse {
   std::int64_t own_bytes = 0;  // resident memory that it shares with no other process; 0: not ready
 };
 
+// The KV memory of a loop's process.
+struct FunctionKv {
+  std::int64_t limit = 0;  // limit_kv(), or what a process starts with
+  std::int64_t held = 0;   // the process holds at most so much
+  std::int64_t used = 0;   // by sequences, as the process says
+  std::int32_t running = 0;
+  std::int32_t waiting = 0;
+};
+
 class TenantLoop : public EngineLoop {
  public:
   // Names the tenant of all later requests. Before the first call it is the one without a name.
@@ -26,6 +35,9 @@ class TenantLoop : public EngineLoop {
   // longer wait, or end with FinishReason::kNoMemory. Memory beyond the limit goes back to the
   // system, which FunctionUse::own_bytes shows; a process that ignores the limit keeps its memory.
   virtual void limit_kv(std::int64_t bytes) = 0;
+  // All zero if the loop does not know: it was made without a least KV memory, or its process runs
+  // on another machine.
+  virtual FunctionKv kv() const { return {}; }
   // Its machine does not answer any more. All requests have ended with kError, and none may be
   // submitted. The state is kLoading while the function may still run there, then kFailed.
   virtual bool is_lost() const { return false; }

@@ -68,6 +68,8 @@ void TenantLoops::run(const std::function<Result<MakeLoop>()>& load) {
       ending.clear();
       wake_();
       lock.lock();
+      ending_kv_ = 0;
+      for (const auto& loop : ending_) ending_kv_ += loop->kv().held;
     }
     if (!stopping_ && !woken_) news_.wait_for(lock, check);
     woken_ = false;
@@ -103,6 +105,7 @@ bool TenantLoops::has_failed(const Function& function) {
 TenantLoops::Functions::iterator TenantLoops::retire(Functions::iterator function) {
   collect(function->second);
   add_totals(function->second.gauges, ended_);
+  ending_kv_ += function->second.loop->kv().held;
   ending_.push_back(std::move(function->second.loop));
   return functions_.erase(function);
 }
@@ -154,7 +157,9 @@ Result<TenantLoops::Function*> TenantLoops::function_of(const Key& key) {
   }
   Function& function = functions_[key];
   function.loop = make_(key.adapter, [this] { loop_woke(); });
+  function.number = ++next_number_;
   function.loop->set_tenant(key.tenant);
+  if (options_.first_kv_limit > 0) function.loop->limit_kv(options_.first_kv_limit);
   // A loop wakes once for all that is not taken, and this one may have run before.
   collect(function);
   return &function;
@@ -215,6 +220,24 @@ void TenantLoops::take(OutputBatch& batch) {
   progress_wanted_ = false;
   batch.has_progress = true;
   batch.progress = std::exchange(progress_, {});
+}
+
+std::vector<TenantLoops::Kv> TenantLoops::kv(std::int64_t& ending) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Kv> all;
+  all.reserve(functions_.size());
+  for (const auto& [key, function] : functions_) {
+    all.push_back({function.number, function.loop->kv()});
+  }
+  ending = ending_kv_;
+  return all;
+}
+
+void TenantLoops::limit_kv(std::uint64_t loop, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, function] : functions_) {
+    if (function.number == loop) function.loop->limit_kv(bytes);
+  }
 }
 
 EngineState TenantLoops::state() const {

@@ -43,6 +43,7 @@ class TenantLoops final : public EngineLoop {
     std::int32_t max_requests = 1024;  // of all tenants together
     std::int32_t max_loops = 8;        // at one time
     Duration idle = std::chrono::seconds(300);
+    std::int64_t first_kv_limit = 0;  // of a loop that starts; 0: none
   };
   // Makes and starts a loop for requests of one Request::adapter. A request holds the content of
   // that adapter meanwhile. The loop's destructor ends it.
@@ -59,6 +60,15 @@ class TenantLoops final : public EngineLoop {
   void start(std::function<Result<MakeLoop>()> load);
   // Ends all loops. A second call does nothing.
   void stop();
+
+  struct Kv {
+    std::uint64_t loop = 0;  // differs from that of all other loops, earlier ones included
+    FunctionKv kv;
+  };
+  // Lists all loops. `ending`: KV memory held by those that end and are no longer listed.
+  std::vector<Kv> kv(std::int64_t& ending) const;
+  // Nothing if the loop has ended.
+  void limit_kv(std::uint64_t loop, std::int64_t bytes);
 
   // kResourceExhausted also when every loop is in use.
   Status submit(Request request) override;
@@ -80,6 +90,7 @@ class TenantLoops final : public EngineLoop {
   // A loop of one tenant and adapter.
   struct Function {
     std::unique_ptr<TenantLoop> loop;
+    std::uint64_t number = 0;  // see Kv::loop
     TimePoint last_use;
     EngineGauges gauges;
     bool asked = false;  // for its progress
@@ -117,7 +128,9 @@ class TenantLoops final : public EngineLoop {
   MakeLoop make_;
   Functions functions_;
   std::vector<std::unique_ptr<TenantLoop>> ending_;  // the thread destroys them
-  EngineGauges ended_;                               // totals of loops and processes that ended
+  std::int64_t ending_kv_ = 0;                       // held by those and by what it destroys now
+  std::uint64_t next_number_ = 0;
+  EngineGauges ended_;  // totals of loops and processes that ended
   OutputBatch pending_;
   OutputBatch scratch_;
   bool progress_wanted_ = false;

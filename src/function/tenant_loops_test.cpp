@@ -44,7 +44,14 @@ class HandLoop final : public TenantLoop {
     tenant_ = tenant;
   }
   FunctionUse use() const override { return {}; }
-  void limit_kv(std::int64_t /*bytes*/) override {}
+  void limit_kv(std::int64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    kv_.limit = bytes;
+  }
+  FunctionKv kv() const override {
+    const std::lock_guard lock(mutex_);
+    return kv_;
+  }
   Status submit(Request request) override {
     const std::lock_guard lock(mutex_);
     EXPECT_TRUE(tenant_.empty() || tenant_ == request.client_key) << tenant_;
@@ -92,6 +99,10 @@ class HandLoop final : public TenantLoop {
     pending_.events.push_back(event);
     pending_.tokens.push_back(token);
   }
+  void hold_kv(std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    kv_.held = bytes;
+  }
   int takes() const {
     const std::lock_guard lock(mutex_);
     return takes_;
@@ -112,6 +123,7 @@ class HandLoop final : public TenantLoop {
   OutputBatch pending_;
   std::int64_t steps_ = 0;
   int takes_ = 0;
+  FunctionKv kv_;
 };
 
 class TenantLoopsTest : public testing::Test {
@@ -259,6 +271,46 @@ TEST_F(TenantLoopsTest, AnIdleLoopEndsAfterItsTimeAndAFailedOneAtOnce) {
   await([this] { return alive() == 0; });
   EXPECT_EQ(take().gauges.totals.steps, 3);
   ASSERT_TRUE(submit(2, "alice"));
+  EXPECT_EQ(alive(), 1U);
+}
+
+TEST_F(TenantLoopsTest, KvLimitsGoToTheLoopThatTheyAreFor) {
+  TenantLoops::Options options = by_key();
+  options.first_kv_limit = 100;
+  start(options);
+  ASSERT_TRUE(submit(1, "alice") && submit(2, "bob"));
+  loop(1).hold_kv(70);
+  std::int64_t ending = -1;
+  auto all = loops_->kv(ending);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(ending, 0);
+  EXPECT_EQ(all[0].kv.limit, 100);
+  EXPECT_EQ(all[1].kv.held, 70);
+  EXPECT_NE(all[0].loop, all[1].loop);
+  loops_->limit_kv(all[1].loop, 300);
+  loops_->limit_kv(12345, 500);  // there is no such loop
+  all = loops_->kv(ending);
+  EXPECT_EQ(all[0].kv.limit, 100);
+  EXPECT_EQ(all[1].kv.limit, 300);
+}
+
+TEST_F(TenantLoopsTest, AnEndingLoopsMemoryCountsUntilItHasEnded) {
+  TenantLoops::Options options = by_key();
+  options.max_loops = 1;
+  start(options);
+  ASSERT_TRUE(submit(1, "alice"));
+  loop(0).finish(1, 10, 1);
+  loop(0).hold_kv(70);
+  std::int64_t ending = 0;
+  {
+    const std::lock_guard lock(shared_.mutex);  // so that no loop can end
+    ASSERT_TRUE(loops_->kv(ending).size() == 1 && ending == 0);
+  }
+  ASSERT_TRUE(submit(2, "bob"));
+  await([&] {
+    const bool one = loops_->kv(ending).size() == 1;
+    return one && ending == 0;
+  });
   EXPECT_EQ(alive(), 1U);
 }
 

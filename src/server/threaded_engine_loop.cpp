@@ -312,7 +312,10 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
     for (PinResult& result : pin_results) pending.pins.push_back(std::move(result));
     for (PinAnswer& answer : pin_answers) pending.pin_answers.push_back(std::move(answer));
     if (record != nullptr) pending.steps.push_back(*record);
-    gauges = gauges_of(*engine);
+    const EngineGauges before = std::exchange(gauges, gauges_of(*engine));
+    // A consumer in another process has the gauges by batches only.
+    news |= gauges.kv_limit_blocks != before.kv_limit_blocks ||
+            gauges.kv_blocks_backed != before.kv_blocks_backed;
     num_taken = engine->num_requests();
     if (answer_progress()) news = true;
     if (woken) news = false;

@@ -17,10 +17,11 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 class Coordinator:
-    """`sluice coordinator` on a free port; `kill` and `start` again keep the port."""
+    """`sluice coordinator` on a free port; `kill` and `start` again keep the port. `prefix`: a
+    command that runs it."""
 
-    def __init__(self, folder, least=LEAST, budget=BUDGET):
-        self.least, self.budget = least, budget
+    def __init__(self, folder, least=LEAST, budget=BUDGET, host="127.0.0.1", prefix=()):
+        self.least, self.budget, self.host, self.prefix = least, budget, host, prefix
         self.token = folder / "token"
         self.token.write_text(TOKEN + "\n")
         self.token.chmod(0o600)
@@ -30,11 +31,11 @@ class Coordinator:
 
     def start(self):
         self.process = subprocess.Popen(
-            [BINARY, "coordinator", "--port", str(self.port), "--token-file", str(self.token),
-             "--budget", f"cpu={self.budget}", "--expiry", "2"],
+            [*self.prefix, BINARY, "coordinator", "--host", self.host, "--port", str(self.port),
+             "--token-file", str(self.token), "--budget", f"cpu={self.budget}", "--expiry", "2"],
             stderr=subprocess.PIPE, text=True, cwd=ROOT)
         for line in self.process.stderr:
-            found = re.search(r"http://127.0.0.1:(\d+)", line)
+            found = re.search(r"http://[\d.]+:(\d+)", line)
             if found:
                 self.port = int(found.group(1))
                 return
@@ -46,8 +47,10 @@ class Coordinator:
         self.process.wait(timeout=LONG_WAIT * PATIENCE)
         self.process.stderr.close()
 
-    def options(self):
-        return ["--lend", f"http://127.0.0.1:{self.port}", "--lend-token-file", str(self.token),
+    def options(self, at=None):
+        """Options of a server that reaches the coordinator `at` an address."""
+        url = f"http://{at or f'{self.host}:{self.port}'}"
+        return ["--lend", url, "--lend-token-file", str(self.token),
                 "--kv-cache-memory", f"{self.least}-{self.least + self.budget}",
                 "--max-num-seqs", "256", "--max-model-len", "2048"]
 

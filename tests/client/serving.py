@@ -42,14 +42,15 @@ class Server:
     """One process, ready when made; stop() ends it by SIGTERM and checks its exit status."""
 
     def __init__(self, *options, api_key=None, expected_status=0, port=None, model=MODEL,
-                 command="serve"):
+                 command="serve", prefix=()):
         self.expected_status = expected_status
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-client-")
         self.access_log = os.path.join(self.folder.name, "access.jsonl")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
         self.api_key = api_key
-        line = [BINARY, command, *([model] if model else []), "--host", "127.0.0.1", "--port",
-                str(port or 0), "--threads", "2", "--access-log", self.access_log, *options]
+        line = [*prefix, BINARY, command, *([model] if model else []), "--host", "127.0.0.1",
+                "--port", str(port or 0), "--threads", "2", "--access-log", self.access_log,
+                *options]
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                             stdout=stderr, stderr=stderr)
@@ -126,7 +127,7 @@ class Server:
 
     def request(self, method, path, body=None, headers=None, timeout=120):
         """One request on a connection of its own: an Answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connection(timeout)
         headers = dict(headers or {})
         if self.api_key and "Authorization" not in headers:
             headers["Authorization"] = "Bearer " + self.api_key
@@ -139,6 +140,9 @@ class Server:
             return Answer(response.status, dict(response.getheaders()), response.read())
         finally:
             connection.close()
+
+    def connection(self, timeout):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def get(self, path, **more):
         return self.request("GET", path, **more)

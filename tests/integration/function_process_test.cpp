@@ -350,6 +350,46 @@ TEST_F(FunctionProcessTest, ALimitOfKvMemoryHoldsAtRunTimeAndInTheNextProcess) {
   EXPECT_EQ(ask(4).tokens, all);
 }
 
+// KV memory that moves: an idle process shows each limit, requests have to fit the least, and a
+// process that dies holds nothing and leaves the least to the next one.
+TEST_F(FunctionProcessTest, AProcessShowsItsLimitsAndGivesMemoryBackWithItsDeath) {
+  test::EngineFixture probe(model_.path(), engine_options(), 1);
+  const auto block = static_cast<std::int64_t>(probe.engine().kv_block_bytes());
+  ProcessEngineLoop::Options made = options();
+  made.kv_block_bytes = block;
+  made.start.kv_least = 3 * block;
+  made.start.kv_bytes = 8 * block;
+  made.memory_beside_kv = kSanitized ? 0 : std::int64_t{1} << 30;
+  FunctionClient client(backbone_, *turns_, made);
+  ASSERT_TRUE(client.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  EXPECT_EQ(client.loop().kv().limit, 3 * block);
+  EXPECT_EQ(client.loop().kv().held, 3 * block);
+  const auto ask = [&](RequestId id, std::int32_t tokens) {
+    EXPECT_TRUE(client.loop().submit(test::greedy_request(id, {1, 2, 3, 4, 5, 6, 7}, tokens)));
+    return client.wait_for_answer(id);
+  };
+  EXPECT_TRUE(ask(1, 40).refusal);  // three blocks, and it has two beside the null block
+  const auto tokens = ask(2, 12).tokens;
+  EXPECT_EQ(tokens, expected(test::greedy_request(2, {1, 2, 3, 4, 5, 6, 7}, 12)));
+  for (const std::int64_t blocks : {8, 4, 6, 3}) {
+    client.loop().limit_kv(blocks * block);
+    EXPECT_EQ(client.loop().kv().limit, blocks * block);
+    ASSERT_TRUE(client.wait_for([&] { return client.loop().kv().held <= blocks * block; }));
+  }
+  EXPECT_EQ(ask(3, 12).tokens, tokens);
+  client.loop().limit_kv(8 * block);
+  const pid_t process = *client.loop().ready_process();
+  ASSERT_EQ(kill(process, SIGKILL), 0);
+  ASSERT_TRUE(client.wait_for([&] {
+    const auto next = client.loop().ready_process();
+    return next && *next != process;
+  }));
+  EXPECT_EQ(client.loop().kv().limit, 3 * block);
+  EXPECT_LE(client.loop().kv().held, 3 * block);
+  EXPECT_EQ(ask(4, 12).tokens, tokens);
+}
+
 TEST_F(FunctionProcessTest, WarmWorkersTellWhyNoFunctionCanRun) {
   WarmWorkers workers(0, [&](Duration, std::function<void()> wake) {
     ProcessEngineLoop::Options strict = options();

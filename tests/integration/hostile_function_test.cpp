@@ -155,6 +155,39 @@ INSTANTIATE_TEST_SUITE_P(Resources, GreedyResourceTest,
                          testing::Values("takes_memory", "takes_tasks", "takes_descriptors"),
                          [](const auto& resource) { return resource.param; });
 
+// A process that ignores its KV limit, and one that shows every limit and takes memory all the
+// same.
+class KvLimitLieTest : public LyingFunctionTest {};
+
+TEST_P(KvLimitLieTest, EndsAloneAndItsMemoryIsFree) {
+  if (kSanitized && GetParam() == "hides_memory") {
+    GTEST_SKIP() << "a sanitizer's memory is its own";
+  }
+  ProcessEngineLoop::Options liar = hostile(GetParam());
+  liar.kv_block_bytes = 4096;
+  liar.start.kv_least = 4 * liar.kv_block_bytes;
+  liar.memory_beside_kv = kSanitized ? 0 : std::int64_t{32} << 20;
+  liar.kv_limit_time = std::chrono::milliseconds(300);
+  FunctionClient client(backbone_, *turns_, liar);
+  FunctionClient sibling(backbone_, *turns_, options());
+  ASSERT_TRUE(client.wait_until_ready() && sibling.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  const pid_t process = *client.loop().ready_process();
+  client.loop().limit_kv(8 * liar.kv_block_bytes);
+  ASSERT_TRUE(client.wait_for([&] {
+    const auto now = client.loop().ready_process();
+    return now && *now != process;
+  }));
+  EXPECT_NE(kill(process, 0), 0);
+  EXPECT_EQ(client.loop().kv().limit, liar.start.kv_least);
+  const Request request = test::greedy_request(1, {3, 1, 4, 1, 5}, 20);
+  ASSERT_TRUE(sibling.loop().submit(request));
+  EXPECT_EQ(sibling.wait_for_answer(1).tokens, expected(request));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, KvLimitLieTest, testing::Values("ignores_limit", "hides_memory"),
+                         [](const auto& lie) { return lie.param; });
+
 // The attacks on memory and the lies again, by an ordinary user: this program begins anew as one.
 TEST_F(HostileFunctionTest, NorCanThatOfAnOrdinaryUser) {
   if (geteuid() != 0) GTEST_SKIP() << "the other cases ran as an ordinary user";

@@ -1,7 +1,8 @@
 // A hostile function process. It enters the sandbox and reports an engine that it does not have. At
 // its first request it does what its argument says: it answers with frames that lie, or attacks the
 // memory that it was given, and answers with (attacks that succeeded, attacks tried). Or it takes
-// what it gets of one resource, answers with what it got and ends in the middle of its answer.
+// what it gets of one resource, answers with what it got and ends in the middle of its answer. Or
+// it does not keep to its KV limit.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -148,6 +149,16 @@ bool take_without_end(const std::string& kind, RequestId id, FrameSocket& socket
   return true;
 }
 
+// Takes more than its limit, and says that it keeps to it. The test's blocks have a page.
+void hide_memory(std::int64_t limit, FrameSocket& socket) {
+  static std::vector<char> hidden;
+  if (hidden.empty()) hidden.assign(std::size_t{64} << 20, 'x');
+  OutputBatch batch;
+  batch.gauges.kv_limit_blocks = static_cast<std::int32_t>(limit / std::int64_t{kPage});
+  batch.gauges.kv_blocks_backed = 1;
+  send(socket, batch);
+}
+
 void send_bytes(const FrameSocket& socket, const std::vector<std::uint32_t>& words) {
   static_cast<void>(::send(socket.fd(), words.data(), words.size() * sizeof(words[0]), 0));
 }
@@ -226,6 +237,9 @@ int serve(const std::string& kind) {
     const auto message = receive(socket);
     if (!message) return 0;
     if (std::holds_alternative<AdapterFrame>(*message)) adapter = socket.take_descriptor();
+    if (const auto* limit = std::get_if<KvLimitFrame>(&*message); limit && kind == "hides_memory") {
+      hide_memory(limit->bytes, socket);
+    }
     const auto* const frame = std::get_if<RequestFrame>(&*message);
     if (frame == nullptr) continue;
     const Request* const request = &frame->request;
