@@ -18,6 +18,7 @@ struct SimulateArguments {
   std::int32_t pp = 1;
   std::int32_t gpus_per_node = 8;
   double network_gbps = 100;
+  double lent_traffic = 0;  // GB/s
   std::string host_stack = "native";
   std::string profile;  // instead of a GPU and a model
   std::optional<std::int64_t> kv_tokens;

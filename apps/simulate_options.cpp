@@ -34,6 +34,11 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
   command.add_option("--network-gbps", a.network_gbps, "between nodes, in Gbit/s (default 100)")
       ->group(group);
   command
+      .add_option("--lent-traffic", a.lent_traffic,
+                  "GB/s that other GPUs move from and to memory that each of these lends over "
+                  "NVLink (default 0)")
+      ->group(group);
+  command
       .add_option("--host-stack", a.host_stack,
                   "what a step costs the host: native (this engine, default) or python (engines "
                   "of 2023 to 2024)")

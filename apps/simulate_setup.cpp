@@ -126,6 +126,9 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
   RETURN_IF_ERROR(in_range("--predictor-skew", a.predictor_skew, 0, 9));
   RETURN_IF_ERROR(in_range("--step-jitter", a.step_jitter, 0, 0.9));
   RETURN_IF_ERROR(parse_slo(a, settings.machine));
+  if (profile != nullptr && a.lent_traffic != 0) {
+    return invalid_argument("--lent-traffic is for --gpu and --model; a profile has no links");
+  }
   if (profile != nullptr && (a.predictor_scale != 1 || a.predictor_skew != 0)) {
     return invalid_argument(
         "--predictor-scale and --predictor-skew are for --gpu and --model; with --profile the "
@@ -180,6 +183,7 @@ Result<Deployment> parse_deployment(const SimulateArguments& a) {
   deployment.tp = a.tp;
   deployment.pp = a.pp;
   deployment.gpus_per_node = a.gpus_per_node;
+  deployment.lent_traffic = a.lent_traffic * 1e9;
   deployment.network_bandwidth = a.network_gbps * kBytesPerGbit;
   return deployment;
 }

@@ -37,7 +37,7 @@ CostModel::CostModel(const Deployment& deployment)
     : deployment_(deployment),
       flops_(deployment.gpu.flops * kAchievable.matmul_flops),
       attention_flops_(deployment.gpu.flops * kAchievable.attention_flops),
-      bandwidth_(deployment.gpu.bandwidth * kAchievable.bandwidth) {
+      bandwidth_(deployment.gpu.bandwidth * kAchievable.bandwidth - deployment.lent_traffic) {
   const Deployment& d = deployment_;
   const ModelShape& m = d.model;
   const double heads = static_cast<double>(m.heads) / d.tp;
@@ -125,6 +125,8 @@ double CostModel::all_reduce_time(double bytes) const {
   const double hop = nvlink ? kAchievable.nvlink_hop : kAchievable.pcie_hop;
   double slowest =
       (nvlink ? d.gpu.nvlink_bandwidth : d.gpu.pcie_bandwidth) * kAchievable.link_bandwidth;
+  // In the worst case all of it goes in the direction that counts. Two flows share a link equally.
+  if (nvlink) slowest = std::max(slowest - d.lent_traffic, slowest / 2);
   double latency = kAchievable.collective + 2 * levels(in_node) * hop;
   if (d.tp > d.gpus_per_node) {
     const double nodes = round_up(d.tp, d.gpus_per_node);

@@ -135,6 +135,36 @@ TEST(CostModel, RanksOnSlowLinksTalkLonger) {
   EXPECT_EQ(all_reduce(deploy("h100", "llama-3-8b", 1, 1)), 0);
 }
 
+TEST(CostModel, TrafficOfLentMemoryTakesBandwidthFromMemoryAndSums) {
+  const BatchPlan decodes = sample_step(64, 1000, 0, 0);
+  for (const std::int32_t tp : {1, 4}) {
+    Deployment alone = deploy("h100", "llama-3-70b", tp, 1);
+    Deployment lends = alone;
+    lends.lent_traffic = 0.1 * alone.gpu.bandwidth * kAchievable.bandwidth;
+    ASSERT_TRUE(check_deployment(lends));
+    const LayerTime before = CostModel(alone).layer_time(decodes);
+    const LayerTime after = CostModel(lends).layer_time(decodes);
+    // Decodes are bound by memory, except for the time between kernels.
+    EXPECT_NEAR(after.attention - kAchievable.kernel, (before.attention - kAchievable.kernel) / 0.9,
+                before.attention / 1000);
+    EXPECT_GT(after.matmul, before.matmul);
+    EXPECT_LE(after.matmul, before.matmul / 0.9);
+    if (tp == 1) {
+      EXPECT_EQ(after.all_reduce, 0);
+    } else {
+      EXPECT_GT(after.all_reduce, before.all_reduce);
+    }
+  }
+  Deployment wrong = deploy("h100", "llama-3-8b", 1, 1);
+  wrong.lent_traffic = 400e9;  // NVLink carries 337.5 GB/s
+  EXPECT_FALSE(check_deployment(wrong));
+  wrong.lent_traffic = -1;
+  EXPECT_FALSE(check_deployment(wrong));
+  Deployment without = deploy("l40s", "llama-3-8b", 1, 1);
+  without.lent_traffic = 1;
+  EXPECT_FALSE(check_deployment(without));
+}
+
 TEST(CostModel, StagesShareTheLayers) {
   const Deployment d = deploy("h100", "yi-34b", 2, 4);
   CostModel cost(d);

@@ -47,6 +47,13 @@ Status check_deployment(const Deployment& d) {
     return invalid_argument(
         fmt::format("pp {} is more than the {} layers of {}", d.pp, m.layers, m.name));
   }
+  const double link = d.gpu.nvlink_bandwidth * kAchievable.link_bandwidth;
+  if (d.lent_traffic < 0 || (d.lent_traffic > 0 && d.lent_traffic >= link)) {
+    return invalid_argument(fmt::format(
+        "traffic of {:.1f} GB/s from and to lent memory must be below the {:.1f} GB/s of {}'s "
+        "NVLink in one direction",
+        d.lent_traffic / 1e9, link / 1e9, d.gpu.name));
+  }
   return {};
 }
 

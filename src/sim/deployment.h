@@ -20,6 +20,9 @@ struct Deployment {
   std::int32_t gpus_per_node = 8;     // more GPUs communicate over the network
   double network_bandwidth = 12.5e9;  // of a node, bytes per second and direction: 100 Gbit/s
   HostStack host;
+  // Bytes per second that another GPU moves from or to the memory of each of these over NVLink, all
+  // the time: memory that is lent. Each byte takes the memory's and the link's time from the model.
+  double lent_traffic = 0;
 
   std::int32_t num_gpus() const { return tp * pp; }
   // The first stages have the larger shares.

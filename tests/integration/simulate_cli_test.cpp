@@ -222,6 +222,7 @@ TEST(SimulateCli, AProfileIsAMachine) {
             0);
   expect_refused(run({"--qps", "1", "--max-num-seqs", "64"}), 2, "--max-num-seqs must be between");
   expect_refused(run({"--qps", "1", "--predictor-skew", "0.1"}), 2, "are for --gpu and --model");
+  expect_refused(run({"--qps", "1", "--lent-traffic", "1"}), 2, "is for --gpu and --model");
   expect_refused(run({"--qps", "1", "--kv-tokens", "3"}), 2, "--kv-tokens 3 is not one block");
   expect_refused(run({"--qps", "1", "--token-budget", "auto", "--tbt-slo-ms", "1"}), 2,
                  "the smallest that can be kept");
@@ -253,6 +254,7 @@ TEST(SimulateCli, ErrorsNameTheFault) {
   refused({"--dispatch", "random"}, "round-robin, least-loaded");
   refused({"--host-stack", "c"}, "native, python");
   refused({"--network-gbps", "0"}, "--network-gbps");
+  refused({"--lent-traffic", "1000"}, "NVLink in one direction");
   refused({"--burstiness", "-1"}, "--burstiness");
   refused({"--metric-percentiles", "50,,99"}, "--metric-percentiles");
   refused({"--num-requests", "0"}, "--num-requests");
