@@ -61,7 +61,15 @@ Buckets parse_buckets(const std::string& exposition, const std::string& name) {
 
 Result<ServerProcess> ServerProcess::start(const std::string& binary, const std::string& model,
                                            const std::vector<std::string>& arguments) {
-  std::vector<std::string> all = {binary, "serve", model, "--port", "0"};
+  std::vector<std::string> all = {"serve", model, "--port", "0"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return start_command(binary, all, "\nready: ");
+}
+
+Result<ServerProcess> ServerProcess::start_command(const std::string& binary,
+                                                   const std::vector<std::string>& arguments,
+                                                   const std::string& ready) {
+  std::vector<std::string> all = {binary};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& argument : all) pointers.push_back(argument.data());
@@ -73,14 +81,14 @@ Result<ServerProcess> ServerProcess::start(const std::string& binary, const std:
   close(ends[1]);
   if (pid < 0) return internal_error("the server cannot be forked");
   ServerProcess server(pid, ends[0]);
-  RETURN_IF_ERROR(server.await_ready());
+  RETURN_IF_ERROR(server.await(ready));
   return server;
 }
 
-Status ServerProcess::await_ready() {
+Status ServerProcess::await(const std::string& ready) {
   std::string said;
   char buffer[4096];
-  while (said.find("\nready: ") == std::string::npos || !said.ends_with('\n')) {
+  while (said.find(ready) == std::string::npos || !said.ends_with('\n')) {
     const ssize_t count = read(log_, buffer, sizeof(buffer));
     if (count <= 0) return unavailable("the server did not start: " + said);
     said.append(buffer, static_cast<std::size_t>(count));
@@ -121,7 +129,7 @@ Result<double> ServerProcess::cpu_seconds() const {
   // stime.
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string skipped;
-  for (int i = 0; i < 12; ++i) fields >> skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
   double user = 0;
   double system = 0;
   fields >> user >> system;

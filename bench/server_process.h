@@ -1,6 +1,5 @@
-// ServerProcess: `sluice serve` as a child, measured from outside as its users see it. Ends with
-// its owner.
-// Threads: one.
+// ServerProcess: `sluice serve`, or another command that listens, as a child, measured from outside
+// as its users see it. Ends with its owner. Threads: one.
 #pragma once
 
 #include <sys/types.h>
@@ -20,6 +19,10 @@ class ServerProcess {
   // not become ready, the error has its output.
   static Result<ServerProcess> start(const std::string& binary, const std::string& model,
                                      const std::vector<std::string>& arguments);
+  // Starts `binary ARGUMENTS...`, which says `ready`, and before it or with it where it listens.
+  static Result<ServerProcess> start_command(const std::string& binary,
+                                             const std::vector<std::string>& arguments,
+                                             const std::string& ready);
   ~ServerProcess();  // SIGTERM, and waits
   ServerProcess(ServerProcess&& other) noexcept;
   ServerProcess(const ServerProcess&) = delete;
@@ -34,7 +37,7 @@ class ServerProcess {
 
  private:
   ServerProcess(pid_t pid, int log) : pid_(pid), log_(log) {}
-  Status await_ready();
+  Status await(const std::string& ready);
 
   pid_t pid_;
   int log_;  // its stderr
