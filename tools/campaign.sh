@@ -10,6 +10,7 @@
 #   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients;
 #                  makes their environments first, and takes as long as they take
 #   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
+#   lend-partition networks that fail between two servers and their coordinator, in namespaces
 #   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
@@ -257,11 +258,11 @@ run_lend_pages() {
   result "$(grep trials "$log"): clean"
 }
 
-run_etcd() {
+run_client_file() { # TEST FILE
   tools/install.sh build test campaigns
   make build/venv/client.stamp
   build "$preset" sluice
-  if ! SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py lend_etcd_test.py; then
+  if ! SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py "$1"; then
     result "FAILED"
     return 1
   fi
@@ -282,6 +283,7 @@ case $name in
   soak) run_soak ;;
   clients) run_clients ;;
   lend-pages) run_lend_pages ;;
-  etcd) run_etcd ;;
+  etcd) run_client_file lend_etcd_test.py ;;
+  lend-partition) run_client_file lend_partition_test.py ;;
   *) usage ;;
 esac

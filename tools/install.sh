@@ -64,6 +64,7 @@ EOF
     ;;
     campaigns) cat <<'EOF'
 etcd-server         coordinators with their state in etcd (make campaign NAME=etcd)
+iproute2            networks between servers that fail (make campaign NAME=lend-partition)
 EOF
     ;;
     dev) cat <<'EOF'

@@ -1,0 +1,274 @@
+"""Networks that fail between a coordinator and two servers (docs/elastic-memory.md). Each of the
+three has a network namespace of its own, and pairs of virtual links join them."""
+
+import ctypes
+import http.client
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from lend_move_test import pss
+from lend_test import MIB, TOKEN, Burst, Coordinator, await_metric, metric
+from serving import LONG_WAIT, NAME, PATIENCE, Server
+
+LEAST, BUDGET = 16 * MIB, 32 * MIB  # KV memory grows by 16 MiB
+WHOLE = 2 * LEAST + BUDGET
+SLACK = 24 * MIB  # of memory that is not KV memory; lent twice, it would be 32 MiB more
+CLONE_NEWNET = 0x40000000
+WRONG = "02:00:00:00:00:99"  # no interface has this address, so its frames are lost without a sign
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Namespace:
+    def __init__(self, word):
+        self.name = f"sluice-{os.getpid()}-{word}"
+        ip("netns", "add", self.name)
+        self.run("link", "set", "lo", "up")
+        self.prefix = ("ip", "netns", "exec", self.name)
+
+    def run(self, *words):
+        ip("-n", self.name, *words)
+
+    def end(self):
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+
+    def call(self, what, *arguments):
+        """The result of a call on a thread that is in the namespace; sockets that it makes stay."""
+        results = []
+
+        def enter():
+            with open(f"/run/netns/{self.name}", encoding="ascii") as place:
+                if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), CLONE_NEWNET) != 0:
+                    results.append(OSError(ctypes.get_errno(), "setns"))
+                    return
+            try:
+                results.append(what(*arguments))
+            except OSError as error:
+                results.append(error)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        if isinstance(results[0], OSError):
+            raise results[0]
+        return results[0]
+
+    def connection(self, port, timeout):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+        connection._create_connection = lambda *given: self.call(  # pylint: disable=W0212
+            socket.create_connection, *given)
+        return connection
+
+
+class Apart(Server):
+    """A server in a namespace, which clients there call."""
+
+    def __init__(self, place, *options):
+        self.place = place
+        super().__init__(*options, prefix=place.prefix)
+
+    def connection(self, timeout):
+        return self.place.connection(self.port, timeout)
+
+
+class Network:
+    """The coordinator's namespace has a link to that of each server: 10.77.N.1 to 10.77.N.2."""
+
+    def __init__(self):
+        self.places = []
+        try:
+            self.middle, self.first, self.second = map(self.add, "cab")
+            for number, end in ((1, self.first), (2, self.second)):
+                ip("link", "add", f"m{number}", "netns", self.middle.name, "type", "veth", "peer",
+                   "name", "e0", "netns", end.name)
+                for place, link, last in ((self.middle, f"m{number}", 1), (end, "e0", 2)):
+                    place.run("addr", "add", f"10.77.{number}.{last}/24", "dev", link)
+                    place.run("link", "set", link, "up")
+        except subprocess.CalledProcessError as error:
+            self.end()
+            pytest.skip(f"SKIPPED: no network namespaces here: {error.stderr.strip()}")
+
+    def add(self, word):
+        place = Namespace(word)
+        self.places.append(place)
+        return place
+
+    def end(self):
+        for place in self.places:
+            place.end()
+
+    # Faults of the link to the first server, and their ends.
+
+    def cut(self):
+        self.middle.run("link", "set", "m1", "down")
+        return lambda: self.middle.run("link", "set", "m1", "up")
+
+    def lose(self, place, link, address):
+        place.run("neigh", "replace", address, "lladdr", WRONG, "dev", link, "nud", "permanent")
+        return lambda: place.run("neigh", "del", address, "dev", link)
+
+    def lose_answers(self):
+        return self.lose(self.middle, "m1", "10.77.1.2")
+
+    def lose_requests(self):
+        return self.lose(self.first, "e0", "10.77.1.1")
+
+
+class SlowWire(threading.Thread):
+    """Passes bytes to the coordinator, in its namespace, `delay` seconds late both ways."""
+
+    def __init__(self, place, port):
+        super().__init__(daemon=True)
+        self.place, self.port, self.delay = place, port, 0
+        self.listener = place.call(socket.create_server, ("10.77.1.1", 0))
+        self.at = f"10.77.1.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = self.place.call(socket.create_connection, ("127.0.0.1", self.port))
+            threading.Thread(target=self.copy, args=(near, far), daemon=True).start()
+
+    def copy(self, near, far):
+        with near, far:
+            while True:
+                for source in select.select((near, far), (), ())[0]:
+                    try:
+                        data = source.recv(65536)
+                        if not data:
+                            return
+                        time.sleep(self.delay)
+                        (far if source is near else near).sendall(data)
+                    except OSError:
+                        return
+
+    def slow(self):
+        self.delay = 0.15
+
+        def heal():
+            self.delay = 0
+        return heal
+
+    def end(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+class Watch(threading.Thread):
+    """Adds up what both servers have, until its end: their KV limits, and their memory beyond what
+    they had at first."""
+
+    def __init__(self, *servers):
+        super().__init__(daemon=True)
+        self.servers, self.over = servers, []
+        self.base = {server: pss(server) for server in servers}
+        self.ends = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ends.wait(0.02):
+            limits = self.sum(lambda server: metric(server, "kv_limit_bytes"))
+            taken = self.sum(lambda server: pss(server) - self.base[server])
+            if limits > WHOLE or taken > WHOLE + SLACK:
+                self.over.append((limits / MIB, taken / MIB))
+
+    def sum(self, of):
+        """Memory that moves while it is read is counted once: the first is read again."""
+        first, second = self.servers
+        before = of(first)
+        other = of(second)
+        return min(before, of(first)) + other
+
+    def end(self):
+        self.ends.set()
+        self.join()
+        assert not self.over, self.over[:5]
+
+
+def books(network, coordinator):
+    connection = network.middle.connection(coordinator.port, 60)
+    try:
+        connection.request("GET", "/v1/status", headers={"Authorization": f"Bearer {TOKEN}"})
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+def still_serves(server):
+    body = {"model": NAME, "prompt": [7] * 20, "max_tokens": 4, "ignore_eos": True}
+    answer = server.post("/v1/completions", body, timeout=100 * PATIENCE)
+    assert answer.status == 200, answer
+
+
+@pytest.fixture(name="network")
+def fixture_network():
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("SKIPPED: network namespaces need root and the program ip (iproute2)")
+    network = Network()
+    yield network
+    network.end()
+
+
+def part(first, second, fault):
+    """One fault and its end, while both servers have more to do than their minimum allows."""
+    bursts = [Burst(first, 120, 20, lasting=True)]
+    await_metric(first, "kv_limit_bytes", lambda value: value > LEAST + BUDGET * 3 / 4)
+    heal = fault()
+    bursts.append(Burst(second, 120, 20, lasting=True))
+    if fault.__name__ == "slow":
+        await_metric(second, "kv_limit_bytes", lambda value: value >= LEAST + BUDGET * 3 / 8)
+        assert metric(first, "kv_lending_joined") == 1
+    else:
+        await_metric(first, "kv_lending_joined", lambda value: value == 0)
+        await_metric(first, "kv_limit_bytes", lambda value: value == LEAST)
+        await_metric(second, "kv_limit_bytes", lambda value: value > LEAST + BUDGET * 3 / 4)
+        await_metric(first, "kv_borrowed_bytes", lambda value: value == 0)
+    for server in (first, second):
+        still_serves(server)
+    heal()
+    await_metric(first, "kv_lending_joined", lambda value: value == 1)
+    await_metric(first, "kv_limit_bytes", lambda value: value >= LEAST + BUDGET * 3 / 8)
+    for burst in bursts:
+        burst.join()
+
+
+def test_no_fault_of_the_network_lends_memory_twice_or_fails_a_request(network, tmp_path):
+    coordinator = Coordinator(tmp_path, LEAST, BUDGET, "0.0.0.0", network.middle.prefix)
+    wire = SlowWire(network.middle, coordinator.port)
+    try:
+        second_at = f"10.77.2.1:{coordinator.port}"
+        with Apart(network.first, *coordinator.options(wire.at)) as first, \
+                Apart(network.second, *coordinator.options(second_at)) as second:
+            for server in (first, second):
+                await_metric(server, "kv_lending_joined", lambda value: value == 1)
+            watch = Watch(first, second)
+            for fault in (network.cut, network.lose_answers, network.lose_requests, wire.slow):
+                part(first, second, fault)
+            watch.end()
+            state = books(network, coordinator)
+            assert sum(loan["bytes"] for loan in state["loans"]) <= BUDGET
+            borrowed = [metric(server, "kv_borrowed_bytes") for server in (first, second)]
+            assert sum(borrowed) == sum(loan["bytes"] for loan in state["loans"])
+        # Both have left: all of it is back.
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
+        while (state := books(network, coordinator))["parties"] or state["loans"]:
+            assert time.monotonic() < deadline, state
+            time.sleep(0.05)
+        assert [lease["lent"] for lease in state["leases"]] == [0]
+    finally:
+        wire.end()
+        coordinator.stop()
