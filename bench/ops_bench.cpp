@@ -2,7 +2,7 @@
 // machine can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1] The machine's limits
 // alone, as JSON: ops_bench --limits [THREADS] Any device, as a table (device_table.h): ops_bench
 // --device cuda:0 Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
-// SLUICE_BENCH_ISA=avx2|avx512|avx512_vnni|avx512_bf16|avx512_bf16_fma|amx takes other kernels than the best.
+// SLUICE_BENCH_ISA=NAME takes other kernels than the best: a name of --isa but reference.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
@@ -138,7 +138,8 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
   const std::string_view name = isa == nullptr ? "" : isa;
   if (name == "avx2" || name == "avx512") return MathUnit::kFma;
   if (w_type == DType::kI8) return fastest({MathUnit::kInt8Quads, MathUnit::kAmxInt8});
-  if (x_type == DType::kBF16 && name != "avx512_vnni" && name != "avx512_bf16_fma") {  // other weights are widened to BF16
+  // Weights in other types are widened to BF16.
+  if (x_type == DType::kBF16 && name != "avx512_vnni" && name != "avx512_bf16_fma") {
     return fastest({MathUnit::kBf16Pairs, MathUnit::kAmxBf16});
   }
   return MathUnit::kFma;

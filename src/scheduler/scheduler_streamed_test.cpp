@@ -281,8 +281,7 @@ TEST_P(StreamedWorkload, TokensAreExact) {
 
 std::string streamed_policy_name(const testing::TestParamInfo<std::string_view>& info) {
   std::string name(info.param);
-  std::ranges::replace_if(
-      name, [](char c) { return c == '-' || c == ':'; }, '_');
+  std::ranges::replace_if(name, [](char c) { return c == '-' || c == ':'; }, '_');
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Policies, StreamedWorkload, testing::ValuesIn(policy_names()),

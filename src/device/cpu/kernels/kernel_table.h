@@ -30,7 +30,7 @@ inline constexpr std::int64_t kManyPass = 1024;
 inline constexpr std::int64_t kManyWeight = 6 * (kManyPass + 16);
 inline constexpr std::int64_t kManySums = 240;  // whole register tiles
 inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySums * 6 * 16;
-// In deeper products, sums wait too often and too few rows of x are in the cache: DotBf16 is faster.
+// In deeper products sums wait too often, and too few rows of x are in the cache.
 inline constexpr std::int64_t kManyDepth = 2048;
 
 // The most rows and columns of a piece of packed_matmul, and its sums.
