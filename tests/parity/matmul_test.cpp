@@ -137,9 +137,10 @@ TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
 // So many rows that a kernel may widen x and the weight before it multiplies, in one pass along K,
 // in two, and at depths that it leaves to the kernel for few rows; with narrow tiles at both ends.
 TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
-  if (GetParam().name == "cuda") GTEST_SKIP() << "the order of sums depends on the rows there";
-  constexpr std::int64_t kCols = 67;
-  constexpr std::int64_t kRows = 135;
+  if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "the order depends on the rows there";
+  if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
+  constexpr std::int64_t kCols = 24 * 32 + 7;  // pieces of them are wide enough
+  constexpr std::int64_t kRows = 71;
   for (const std::int64_t depth : {40, 1024, 1025, 1500, 2048, 2049}) {
     SplitMix64 rng(depth);
     const auto count = [](std::int64_t a, std::int64_t b) {
@@ -156,7 +157,7 @@ TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
     p.rows = {nullptr, kRows};
     ops().run(p);
     const auto all = result(p.out);
-    for (const std::int64_t row : {0, 62, 131, 134}) {
+    for (const std::int64_t row : {0, 38, 67, 70}) {
       MatmulParams one = p;
       one.x = memory_->put_matrix({x.begin() + row * depth, x.begin() + (row + 1) * depth}, 1,
                                   depth, DType::kBF16);

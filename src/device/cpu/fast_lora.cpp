@@ -43,7 +43,7 @@ void FastOps::execute(const LoraShrinkParams& p) {
   const std::int32_t ranks = 2 * kernels_.matmul_cols;  // per task
   const std::int32_t rank_tasks = (work.max_rank + ranks - 1) / ranks;
   const std::int32_t tasks = p.h.parts * rank_tasks;  // per segment and module
-  const auto run = [&](int task, int) {
+  const auto run = [&](int task, int worker) {
     const LoraSegment& segment = p.batch.segments[task / tasks / p.table.num_modules];
     const std::int32_t module = task / tasks % p.table.num_modules;
     const LoraEntry& entry = lora_entry(p.table, segment.slot, module);
@@ -60,6 +60,7 @@ void FastOps::execute(const LoraShrinkParams& p) {
     piece.depth = std::min(depth - k, LoraHidden::kPartDepth);
     piece.col_begin = first_rank;
     piece.col_end = std::min<std::int64_t>(entry.rank, first_rank + ranks);
+    piece.wide = wide_.get() + worker * kernels::kManyFloats;
     // Consecutive tokens are rows of one product.
     const std::int32_t* tokens = p.batch.tokens + segment.first;
     std::int32_t end = 0;

@@ -15,6 +15,8 @@ namespace sluice::kernels {
 
 // From this many rows on: fewer do not make up for the writing of widened weights.
 inline constexpr std::int64_t kManyRows = 64;
+// From this many columns on: fewer, such as the ranks of an adapter, do not make up for widened x.
+inline constexpr std::int64_t kManyCols = 24;
 
 // Writes whole steps of DotBf16<S>; zeros follow the last element.
 template <class S>
@@ -151,7 +153,8 @@ class ManyRows {
 // Whether ManyRows takes the piece.
 template <class S>
 SLUICE_INLINE bool has_many_rows(const MatmulPiece& p) {
-  return p.row_end - p.row_begin >= kManyRows && p.depth <= kManyDepth;
+  return p.row_end - p.row_begin >= kManyRows && p.col_end - p.col_begin >= kManyCols &&
+         p.depth <= kManyDepth;
 }
 
 // matmul<DotBf16<S>>, with its bits.
