@@ -20,6 +20,7 @@
 // Owner: the gateway or the simulator. One thread. Allocation: at construction, besides the result.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,6 +45,8 @@ class PreloadPolicy {
  public:
   // Evaluations of placements that one plan may cost beyond its first run.
   static constexpr std::size_t kEffort = 16'384;
+  // Placements of an artifact of which all are compared, although they need others first.
+  static constexpr std::size_t kFewPlacements = 4;
 
   // REQUIRES: `artifacts` outlives this and does not change.
   explicit PreloadPolicy(const Artifacts& artifacts, double keep_bonus = 0.1);
@@ -63,44 +66,75 @@ class PreloadPolicy {
   // A placement with all that it still needs.
   struct Bundle {
     double density = -1;  // less than 0: it does not fit
-    std::int32_t placement = -1;
+    std::int32_t slot = -1;
+  };
+  // A placement. Those of one artifact lie beside each other, in the order of the list, because the
+  // algorithm looks at them together. All lists below are of slots.
+  struct Slot {
+    double saved_s = 0;
+    std::int64_t bytes = 0;
+    std::int32_t memory = 0;
+    std::int32_t artifact = 0;
+    std::int32_t first_need = 0;
+    std::int32_t num_needs = 0;
+  };
+  struct Needs {
+    std::int32_t missing = 0;  // direct needs that are not taken
+    std::int32_t deep = 0;     // those of them that miss something themselves
   };
 
   void prepare(const PreloadView& view);
   void start(const PreloadView& view);
   double run(const PreloadView& view, std::int32_t first);
   double run_greedy(const PreloadView& view);
-  // Also fills bundle_ with the placement and, if it fits, all that it still needs.
-  Bundle evaluate(const PreloadView& view, std::int32_t placement);
-  Bundle evaluate_alone(const PreloadView& view, std::int32_t placement) const;
-  int depth_of(std::int32_t placement) const;
+  // Also fills bundle_ with the slot and, if it fits, all that it still needs.
+  Bundle evaluate(const PreloadView& view, std::int32_t slot);
+  Bundle evaluate_chain(const PreloadView& view, std::int32_t slot) const;
+  Bundle evaluate_at(const PreloadView& view, std::int32_t slot);
+  int depth_of(std::int32_t slot) const;
   Bundle best_of(const PreloadView& view, const Entry& entry);
+  Bundle best_of_slots(const PreloadView& view, std::span<const std::int32_t> slots, double enough);
   double saved_by_member(std::size_t i) const;
-  void take_bundle();
+  std::span<const std::int32_t> needs_of(std::int32_t slot) const;
+  std::span<const std::int32_t> dependents_of(std::int32_t slot) const;
+  void mark_taken(std::int32_t slot);
+  void look_again(const PreloadView& view, std::int32_t slot);
+  void take_bundle(const PreloadView& view);
   void push(std::int32_t artifact, double density);
   PreloadPlan result(const PreloadView& view);
 
   const Artifacts& artifacts_;
   double keep_bonus_;
   // Fixed: indices of the artifacts.
-  std::vector<std::int32_t> of_artifact_;        // placements, grouped by artifact
+  std::vector<Slot> slots_;
+  std::vector<std::int32_t> position_of_;        // of each slot in the list of placements
+  std::vector<std::int32_t> slot_of_;            // of each placement
   std::vector<std::int32_t> first_of_artifact_;  // num_artifacts + 1
-  std::vector<std::int32_t> dependents_;         // placements that need one, grouped by it
+  std::vector<std::int32_t> needs_;
+  std::vector<std::int32_t> dependents_;  // slots that need one, grouped by it
   std::vector<std::int32_t> first_dependent_;
-  std::vector<double> saved_per_byte_;  // of each placement
+  std::vector<Needs> needs_at_start_;   // of each slot, when nothing is loaded
+  std::vector<double> saved_per_byte_;  // of each slot
   std::vector<double> best_possible_;   // of each artifact: the most that a placement saves
   // Fixed during a plan.
+  std::vector<std::int32_t> idle_;     // in the order of the list
+  std::vector<std::int32_t> in_use_;   // in the order of the list
+  std::vector<std::uint8_t> is_idle_;  // of each slot
   std::vector<double> bound_;          // of each artifact: its best density without needs
+  std::vector<double> memory_bytes_;   // of each memory: idle bytes, at least 1
   std::vector<double> part_per_byte_;  // of each memory: 1 / idle bytes
   // State of one run.
   std::vector<std::uint8_t> taken_;
-  std::vector<std::int32_t> missing_;  // of each placement: direct needs that are not taken
-  std::vector<double> saved_;          // of each artifact
-  std::vector<std::int64_t> left_;     // idle bytes of each memory
-  std::vector<double> key_;            // of each artifact: its valid entry; less than 0: none
+  std::vector<std::int32_t> taken_order_;  // beside those in use
+  std::vector<Needs> missing_;
+  std::vector<double> saved_;       // of each artifact
+  std::vector<std::int64_t> left_;  // idle bytes of each memory
+  std::vector<double> key_;         // of each artifact: its valid entry; less than 0: none
   std::vector<Entry> heap_;
   std::vector<std::int32_t> bundle_;
+  std::array<std::vector<std::int32_t>, 2> by_depth_;
   std::vector<std::uint8_t> best_taken_;
+  std::vector<std::int32_t> best_order_;
 };
 
 }  // namespace sluice
