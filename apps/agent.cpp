@@ -19,6 +19,7 @@
 #include "apps/agent_machine.h"
 #include "apps/exit_code.h"
 #include "apps/gateway_agents.h"
+#include "apps/host_name.h"
 #include "apps/serve_settings.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -35,16 +36,6 @@ namespace {
 
 constexpr Duration kAnswerTime = std::chrono::seconds(10);
 constexpr Duration kPause = std::chrono::milliseconds(500);
-
-// The host's name, as far as it may be an agent's.
-std::string host_name() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string name(host.data());
-  std::erase_if(name, [](char c) { return !is_member_name(std::string_view(&c, 1)); });
-  name.resize(std::min(name.size(), kMaxMemberName));
-  return name.empty() ? "agent" : name;
-}
 
 Result<std::string> random_prefix() {
   std::uint64_t bits = 0;
@@ -130,7 +121,7 @@ class AgentProcess {
     AgentLink::Options options;
     options.client = client;
     options.client.silence_timeout = kAnswerTime;
-    options.join.agent = arguments_.name.empty() ? host_name() : arguments_.name;
+    options.join.agent = arguments_.name.empty() ? host_name("agent") : arguments_.name;
     options.join.cores = available_cpus();
     options.join.turn_cores = turn_options(settings_.engine, *settings_.functions).threads;
     options.join.memory_bytes =

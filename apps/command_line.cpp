@@ -22,9 +22,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 14> kCommands = {
-    "serve",   "gateway",  "agent", "generate", "tokenize", "bench",       "simulate",
-    "profile", "snapshot", "kv",    "adapter",  "place",    "coordinator", "doctor"};
+constexpr std::array<std::string_view, 15> kCommands = {
+    "serve",   "gateway",  "functions", "agent",   "generate", "tokenize",    "bench", "simulate",
+    "profile", "snapshot", "kv",        "adapter", "place",    "coordinator", "doctor"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -331,6 +331,7 @@ CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
                    "processes beside those that wait on each backbone for the next cold call, "
                    "where they are worth their memory (default 0)")
       ->group(group);
+  add_group_options(*command, arguments.group);
   add_agents_options(*command, arguments.agents);
   add_engine_options(*command, arguments.serve.engine);
   return command;
@@ -552,6 +553,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* snapshot = add_snapshot(app, line.snapshot);
   const CLI::App* kv = add_kv(app, line.kv);
   const CLI::App* adapter = add_adapter(app, line.adapter);
+  const CLI::App* functions = add_functions(app, line.functions);
   const CLI::App* place = add_place(app, line.place);
   const CLI::App* coordinator = add_coordinator(app, line.coordinator);
   add_doctor(app, line.doctor);
@@ -584,6 +586,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : snapshot->parsed()       ? Command::kSnapshot
                  : kv->parsed()             ? Command::kKv
                  : adapter->parsed()        ? Command::kAdapter
+                 : functions->parsed()      ? Command::kFunctions
                  : place->parsed()          ? Command::kPlace
                  : coordinator->parsed()    ? Command::kCoordinator
                                             : Command::kDoctor;

@@ -11,6 +11,7 @@
 #include "apps/bench_options.h"
 #include "apps/coordinator.h"
 #include "apps/doctor.h"
+#include "apps/functions_command.h"
 #include "apps/gateway.h"
 #include "apps/generate.h"
 #include "apps/kv_command.h"
@@ -37,6 +38,7 @@ enum class Command : std::uint8_t {
   kSnapshot,
   kKv,
   kAdapter,
+  kFunctions,
   kPlace,
   kCoordinator,
   kDoctor,
@@ -57,6 +59,7 @@ struct CommandLine {
   SnapshotArguments snapshot;
   KvArguments kv;
   AdapterArguments adapter;
+  FunctionsArguments functions;
   PlaceArguments place;
   CoordinatorArguments coordinator;
   DoctorArguments doctor;

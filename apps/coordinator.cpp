@@ -17,9 +17,9 @@
 #include "base/memory_size.h"
 #include "coordinator/coordinator_service.h"
 #include "coordinator/coordinator_state.h"
+#include "etcd/ask_etcd.h"
 #include "etcd/etcd_client.h"
 #include "http/event_loop.h"
-#include "http/fetch.h"
 #include "http/http_server.h"
 #include "lending/lending_json.h"
 #include "membership/bearer_token.h"
@@ -86,11 +86,7 @@ Result<std::unique_ptr<CoordinatorState>> make_state(const CoordinatorArguments&
 
 // So that the next coordinator need not wait for the lease to end.
 void hand_over(const CoordinatorArguments& arguments, const EtcdCall& resign) {
-  http::HttpClientOptions options;
-  options.url = *http::parse_base_url(arguments.etcd);
-  options.connect_timeout = options.silence_timeout = EtcdClient::kAnswerTime;
-  const auto answer =
-      http::fetch(options, {.method = "POST", .path = resign.path, .body = resign.body});
+  const auto answer = ask_etcd(arguments.etcd, resign);
   if (!answer) log_warning(fmt::format("--etcd: {}", answer.error().message));
 }
 

@@ -60,7 +60,8 @@ class Gateway {
  public:
   Gateway(const GatewayArguments& arguments, const ServeSettings& settings, FunctionsFile file,
           std::unique_ptr<http::TlsContext> tls, std::unique_ptr<AccessLog> access_log,
-          std::unique_ptr<TurnService> turns, GatewayUsage usage, std::uint64_t first_epoch)
+          std::unique_ptr<TurnService> turns, GatewayUsage usage, std::uint64_t first_epoch,
+          std::optional<JoinedGroup> group)
       : arguments_(arguments),
         settings_(settings),
         file_(std::move(file)),
@@ -70,6 +71,7 @@ class Gateway {
         access_log_(std::move(access_log)),
         capacity_(usage.capacity),
         first_epoch_(first_epoch),
+        joined_(std::move(group)),
         host_(settings, models_, loop_, *turns_, clock_, [this] { wake(); }),
         book_(usage.capacity, turn_options(settings.engine, *settings.functions).threads, clock_,
               usage.rows, usage.first_day),
@@ -85,6 +87,9 @@ class Gateway {
     ASSIGN_OR_RETURN(agents_, GatewayAgents::open(arguments_.agents, hub_options(), loop_, clock_,
                                                   [this] { agents_changed(); }));
     if (agents_) host_.set_agents(agents_->hub());
+    ASSIGN_OR_RETURN(member_, GatewayMember::open(arguments_.group, std::move(joined_), loop_,
+                                                  clock_, group_parts()));
+    if (member_) member_->start();
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
     loop_.on_each_signal(SIGHUP, [this] { static_cast<void>(reload()); });  // it logs
@@ -107,6 +112,7 @@ class Gateway {
     if (agents_) agents_->stop();
     host_.stop();
     usage_.stop(today());
+    if (member_) member_->stop();
     if (load_error_) return *load_error_;
     return {};
   }
@@ -119,6 +125,16 @@ class Gateway {
     options.turn_cores = turn_options(settings_.engine, *settings_.functions).threads;
     options.max_requests = settings_.queue.max_requests;
     return options;
+  }
+
+  GatewayMember::Parts group_parts() {
+    return {service_.quotas(),
+            keys_,
+            file_,
+            book_,
+            usage_.prices(),
+            [this](const std::string& text) { use_published(text); },
+            [this] { end_fenced(); }};
   }
 
   // Not from inside of the hub, which may be in the middle of a change.
@@ -154,11 +170,15 @@ class Gateway {
     options.open_connections = [this] { return http_->stats().open_connections; };
     options.function_turns = [this] { return function_turns(*turns_); };
     options.own_metrics = [this](std::string& out) {
-      write_gateway_metrics(functions_.counts(), arguments_.serve.metrics_namespace + ":", out);
+      const std::string prefix = arguments_.serve.metrics_namespace + ":";
+      write_gateway_metrics(functions_.counts(), prefix, out);
+      if (member_) member_->write_metrics(prefix, out);
     };
     options.own_routes = own_routes();
     options.refuse_key = [this](std::string_view tenant) {
-      return refuse_money(file_, book_, usage_.prices(), tenant);
+      const MoneyElsewhere elsewhere =
+          member_ ? member_->money(std::string(tenant)) : MoneyElsewhere();
+      return refuse_money(file_, book_, usage_.prices(), tenant, elsewhere);
     };
     return options;
   }
@@ -213,6 +233,7 @@ class Gateway {
     functions_.set_ready();
     metrics_.cache_config(host_.model(0).cache_config());
     tick();
+    if (late_functions_) use_published(*std::exchange(late_functions_, std::nullopt));
     fmt::print(stderr, "ready: {} serves {} functions of {} tenants\n", url(),
                file_.functions.size(), file_.tenants.size());
     tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
@@ -265,7 +286,26 @@ class Gateway {
     }
     if (agents_) agents_->reload();
     if (service_.state() != "ready") return unavailable("the gateway loads or stops");
-    if (const Status status = read_again(); !status) {
+    if (member_) {
+      // The file beside this gateway may be older than the group's.
+      log_info("the functions file is the one in etcd: `sluice functions publish` changes it");
+      member_->read_functions_again();
+      return {};
+    }
+    return follow(load_functions(arguments_.functions));
+  }
+
+  // Follows a file that the group of gateways has published.
+  void use_published(const std::string& text) {
+    if (functions_.state() == EngineState::kLoading) {
+      late_functions_ = text;
+      return;
+    }
+    static_cast<void>(follow(load_functions_text(text, arguments_.functions)));  // it logs
+  }
+
+  Status follow(Result<FunctionsFile> read) {
+    if (const Status status = replace_file(std::move(read)); !status) {
       log_error(fmt::format("the functions were not read again, those from before stay: {}",
                             status.error().message));
       return status;
@@ -275,8 +315,8 @@ class Gateway {
     return {};
   }
 
-  Status read_again() {
-    ASSIGN_OR_RETURN(FunctionsFile file, load_functions(arguments_.functions));
+  Status replace_file(Result<FunctionsFile> read) {
+    ASSIGN_OR_RETURN(FunctionsFile file, std::move(read));
     RETURN_IF_ERROR(check_same_backbones(file_, file));
     file_ = std::move(file);
     keys_ = tenant_keys(file_);
@@ -286,6 +326,18 @@ class Gateway {
 
   static void tell_manager(const std::string& lines) {
     if (auto told = tell_service_manager(lines); !told) log_warning(told.error().message);
+  }
+
+  void end_fenced() {
+    load_error_ = unavailable(
+        "another process has taken this gateway's name in etcd; give each gateway its own "
+        "(--name)");
+    log_error(load_error_->message + "; draining");
+    if (functions_.state() == EngineState::kLoading) {
+      access_log_.reset();
+      _exit(kExitError);
+    }
+    begin_drain();
   }
 
   void begin_drain() {
@@ -339,7 +391,10 @@ class Gateway {
   const MachineCapacity capacity_;  // of this machine
   const std::uint64_t first_epoch_;
   FunctionModels models_;
-  std::unique_ptr<GatewayAgents> agents_;  // null: none; before the functions that run on them
+  std::optional<JoinedGroup> joined_;          // until member_ has it
+  std::unique_ptr<GatewayMember> member_;      // null: none
+  std::optional<std::string> late_functions_;  // published while the gateway loads
+  std::unique_ptr<GatewayAgents> agents_;      // null: none; before the functions that run on them
   bool agents_told_ = false;
   GatewayHost host_;
   UsageBook book_;
@@ -353,17 +408,20 @@ class Gateway {
 };
 
 Status serve_functions(const GatewayArguments& arguments, const ServeSettings& settings) {
-  ASSIGN_OR_RETURN(FunctionsFile file, load_functions(arguments.functions));
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(auto group, enter_group(arguments.group, arguments.functions, clock));
+  ASSIGN_OR_RETURN(FunctionsFile file,
+                   group ? load_functions_text(group->start.functions, arguments.functions)
+                         : load_functions(arguments.functions));
   ASSIGN_OR_RETURN(auto tls, load_certificate(arguments.serve));
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.serve.access_log));
   allow_connections(settings.limits.max_connections);
-  const SystemClock clock;
   ASSIGN_OR_RETURN(auto turns,
                    TurnService::start(turn_options(settings.engine, *settings.functions), clock));
   ASSIGN_OR_RETURN(GatewayUsage usage, open_usage(arguments));
   ASSIGN_OR_RETURN(const std::uint64_t first_epoch, random_epoch());
   Gateway gateway(arguments, settings, std::move(file), std::move(tls), std::move(access_log),
-                  std::move(turns), std::move(usage), first_epoch);
+                  std::move(turns), std::move(usage), first_epoch, std::move(group));
   RETURN_IF_ERROR(gateway.start());
   return gateway.run();
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/gateway_agents.h"
+#include "apps/gateway_member.h"
 #include "apps/serve.h"
 
 namespace sluice {
@@ -16,6 +17,7 @@ struct GatewayArguments {
   std::string prices;     // a price list; empty: the default one
   std::string usage;      // a file; empty: one in the user's state folder
   AgentsArguments agents;
+  GroupArguments group;  // of gateways that share etcd
   // The options that the command has in common with `serve`; serve.isolation is always "process".
   ServeArguments serve;
 };

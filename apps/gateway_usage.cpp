@@ -103,12 +103,20 @@ void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
 }
 
 std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,
-                                     const PriceList& prices, std::string_view tenant) {
+                                     const PriceList& prices, std::string_view tenant,
+                                     const MoneyElsewhere& elsewhere) {
   const auto found = std::ranges::find(file.tenants, tenant, &TenantSpec::name);
   if (found == file.tenants.end() || !found->quotas.money_per_day) return std::nullopt;
   const double limit = *found->quotas.money_per_day;
-  const double used = book.money_of_day(tenant, prices);
-  if (used < limit) return std::nullopt;
+  const UsageBook::TenantUnits own = book.units_of_tenant(tenant, prices);
+  const auto money = [&](double own_units) {
+    return money_for(own_units + elsewhere.units, own.before + elsewhere.units_before, prices);
+  };
+  const double used = money(own.day);
+  // While etcd is lost, others spend their parts of what all knew to be left.
+  const double known = money(std::min(elsewhere.own_units_known, own.day));
+  const double part = known + std::max(0.0, limit - known) / elsewhere.parts;
+  if (used < (elsewhere.parts > 1 ? part : limit)) return std::nullopt;
   ApiError error;
   error.status = 429;
   error.type = "insufficient_quota";

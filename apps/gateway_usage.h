@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/gateway.h"
+#include "apps/gateway_member.h"
 #include "base/result.h"
 #include "gateway/usage_keeper.h"
 #include "server/api_error.h"
@@ -41,6 +42,7 @@ void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
 
 // 429 once a tenant has used its money_per_day, until the next day.
 std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,
-                                     const PriceList& prices, std::string_view tenant);
+                                     const PriceList& prices, std::string_view tenant,
+                                     const MoneyElsewhere& elsewhere);
 
 }  // namespace sluice

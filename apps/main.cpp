@@ -9,6 +9,7 @@
 #include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/exit_code.h"
+#include "apps/functions_command.h"
 #include "apps/gateway.h"
 #include "apps/isolated_model.h"
 #include "apps/kv_command.h"
@@ -31,6 +32,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kSnapshot: return sluice::run_snapshot(line.snapshot);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kKv: return sluice::run_kv(line.kv);
+    case sluice::Command::kFunctions: return sluice::run_functions(line.functions);
     case sluice::Command::kAdapter: return sluice::run_adapter(line.adapter);
     case sluice::Command::kPlace: return sluice::run_place(line.place);
     case sluice::Command::kCoordinator: return sluice::run_coordinator(line.coordinator);

@@ -11,7 +11,7 @@
 #                  makes their environments first, and takes as long as they take
 #   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
 #   lend-partition networks that fail between two servers and their coordinator, in namespaces
-#   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
+#   etcd           coordinators and gateways with a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
 #   gateway-kill   kill -9 of a gateway and its functions at any moment, under load; reads the bill
@@ -258,14 +258,17 @@ run_lend_pages() {
   result "$(grep trials "$log"): clean"
 }
 
-run_client_file() { # TEST FILE
+run_client_files() { # FILE...
   tools/install.sh build test campaigns
   make build/venv/client.stamp
   build "$preset" sluice
-  if ! SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py "$1"; then
-    result "FAILED"
-    return 1
-  fi
+  local file
+  for file in "$@"; do
+    if ! SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py "$file"; then
+      result "FAILED: $file"
+      return 1
+    fi
+  done
   result "clean"
 }
 
@@ -283,7 +286,7 @@ case $name in
   soak) run_soak ;;
   clients) run_clients ;;
   lend-pages) run_lend_pages ;;
-  etcd) run_client_file lend_etcd_test.py ;;
-  lend-partition) run_client_file lend_partition_test.py ;;
+  etcd) run_client_files lend_etcd_test.py gateway_group_test.py ;;
+  lend-partition) run_client_files lend_partition_test.py ;;
   *) usage ;;
 esac

@@ -53,6 +53,12 @@ class UsageBook final : public UsageSink {
   // All rows that the book has.
   std::vector<UsageRow> rows() const;
 
+  struct TenantUnits {
+    double before = 0;  // of the month, before the day
+    double day = 0;
+  };
+  // The units of a tenant's bill, until the last settlement.
+  TenantUnits units_of_tenant(std::string_view tenant, const PriceList& prices) const;
   // The money of a tenant for the last settled day, by tiers of its units in that month.
   double money_of_day(std::string_view tenant, const PriceList& prices) const;
   // The same of functions, by their numbers, and of the platform. A view for a moment: the book
@@ -72,10 +78,6 @@ class UsageBook final : public UsageSink {
   };
 
  private:
-  struct TenantUnits {
-    double before = 0;  // of the month, before the day
-    double day = 0;
-  };
   struct Backbone {
     std::int32_t share = 0;
     std::int64_t bytes = 0;
@@ -96,7 +98,6 @@ class UsageBook final : public UsageSink {
   Function& at(std::int32_t function) { return functions_[static_cast<std::size_t>(function)]; }
   // At most what the machine has left: samples of processes are of different moments.
   std::int64_t fitting(std::int64_t bytes, std::int64_t before) const;
-  TenantUnits units_of_tenant(std::string_view tenant, const PriceList& prices) const;
   UsageRow& row_of(const std::string& tenant, const std::string& function);
   void set_day(std::string_view day);
 

@@ -90,6 +90,8 @@ class ApiService final : public http::Handler {
   void cancel_all();
   // Calls that are not answered yet, including those that the workers have.
   std::size_t active() const { return preparing_.size() + generations_.active(); }
+  // Counts what tenants have used of their limits.
+  KeyQuotas& quotas() { return quotas_; }
   // "loading", "ready", "draining", "failed".
   std::string_view state() const;
 

@@ -33,6 +33,10 @@ class Bucket {
   void forget() { most_.reset(); }
   bool has(double amount) const { return left_ >= std::min(amount, *most_); }
   void take(double amount) { left_ -= amount; }
+  // Not below a debt of one minute's amount.
+  void take_at_most_all(double amount) {
+    left_ = std::min(left_, std::max(left_ - amount, -*most_));
+  }
   std::int64_t left() const { return std::max<std::int64_t>(0, static_cast<std::int64_t>(left_)); }
   // Until it holds `amount`.
   double seconds_until(double amount) const {
@@ -45,6 +49,12 @@ class Bucket {
   double left_ = 0;
   TimePoint updated_;
 };
+
+// An even part of what several servers share.
+std::optional<std::int64_t> part_of(const std::optional<std::int64_t>& limit, std::int32_t parts) {
+  if (!limit) return std::nullopt;
+  return std::max<std::int64_t>(1, *limit / parts);
+}
 
 ApiError limited(std::string_view type, std::string message, double seconds) {
   ApiError error;
@@ -81,7 +91,10 @@ struct KeyQuotas::Use {
   KeyLimits limits;
   Bucket requests;
   Bucket tokens;
-  std::int64_t calls = 0;                // now
+  std::int64_t calls = 0;            // now
+  std::int64_t calls_elsewhere = 0;  // as of the last news
+  std::int64_t requests_taken = 0;   // since the start
+  std::int64_t tokens_taken = 0;
   std::int64_t unfinished_requests = 0;  // in the engine
 
   void update(TimePoint now) {
@@ -123,42 +136,74 @@ const std::string& KeyQuotas::Lease::name() const {
 }
 
 void KeyQuotas::Lease::take_output(std::int64_t tokens) const {
-  if (use_ == nullptr || !use_->limits.tokens_per_minute) return;
-  use_->tokens.take(static_cast<double>(tokens));
+  if (use_ == nullptr) return;
+  use_->tokens_taken += tokens;
+  if (use_->limits.tokens_per_minute) use_->tokens.take(static_cast<double>(tokens));
 }
 
 KeyQuotas::KeyQuotas(const Clock& clock, std::int64_t max_requests)
     : clock_(clock), max_requests_(max_requests) {}
 
-ApiResult<KeyQuotas::Lease> KeyQuotas::begin(const std::string& name, const KeyLimits& limits) {
+KeyQuotas::Use& KeyQuotas::use_of(const std::string& name, const KeyLimits& limits) {
   auto& use = uses_[name];
   if (use == nullptr) {
     use = std::make_shared<Use>();  // shared with the leases
     use->name = name;
   }
   use->limits = limits;
+  use->limits.requests_per_minute = part_of(limits.requests_per_minute, parts_);
+  use->limits.tokens_per_minute = part_of(limits.tokens_per_minute, parts_);
+  use->limits.concurrency = part_of(limits.concurrency, parts_);
   use->update(clock_.now());
-  if (limits.concurrency && use->calls >= *limits.concurrency) {
+  return *use;
+}
+
+std::map<std::string, KeyQuotas::Total> KeyQuotas::totals() const {
+  std::map<std::string, Total> totals;
+  for (const auto& [name, use] : uses_) {
+    totals[name] = {use->requests_taken, use->tokens_taken, use->calls};
+  }
+  return totals;
+}
+
+void KeyQuotas::use_elsewhere(const std::string& name, const KeyLimits& limits, const Total& use) {
+  Use& here = use_of(name, limits);
+  if (here.limits.requests_per_minute) {
+    here.requests.take_at_most_all(static_cast<double>(use.requests));
+  }
+  if (here.limits.tokens_per_minute) {
+    here.tokens.take_at_most_all(static_cast<double>(use.tokens));
+  }
+  here.calls_elsewhere = use.calls;
+}
+
+ApiResult<KeyQuotas::Lease> KeyQuotas::begin(const std::string& name, const KeyLimits& given) {
+  Use& use = use_of(name, given);
+  const KeyLimits& limits = use.limits;
+  // Without news of the others, the part of this server is for its own calls.
+  const std::int64_t calls = use.calls + (parts_ == 1 ? use.calls_elsewhere : 0);
+  if (limits.concurrency && calls >= *limits.concurrency) {
     return tl::unexpected(limited(
         "requests",
         fmt::format("'{}' has {} calls that are not answered yet, its limit (concurrency); try "
                     "again when one has ended",
-                    name, use->calls),
+                    name, calls),
         1));
   }
   if (limits.requests_per_minute) {
-    if (!use->requests.has(1)) {
+    if (!use.requests.has(1)) {
       return tl::unexpected(limited(
           "requests",
           fmt::format("'{}' has used its {} requests a minute (rpm); try again in {}", name,
-                      *limits.requests_per_minute, duration_text(use->requests.seconds_until(1))),
-          use->requests.seconds_until(1)));
+                      *limits.requests_per_minute, duration_text(use.requests.seconds_until(1))),
+          use.requests.seconds_until(1)));
     }
-    use->requests.take(1);
+    use.requests.take(1);
   }
-  ++use->calls;
+  ++use.requests_taken;
+  ++use.calls;
   Lease lease;
-  lease.use_ = use;
+  lease.use_ = uses_.at(name);
   return lease;
 }
 
@@ -196,6 +241,7 @@ std::optional<ApiError> KeyQuotas::take_prompt(Lease& lease, const Prompt& promp
     }
     use.tokens.take(tokens);
   }
+  use.tokens_taken += prompt.tokens;
   lease.requests_ = prompt.requests;
   use.unfinished_requests += prompt.requests;
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -117,6 +118,55 @@ TEST_F(KeyQuotasTest, CallsWithoutAKeyHaveNoLimits) {
   KeyQuotas::Lease none;
   EXPECT_FALSE(quotas_.take_prompt(none, {.requests = 1000, .tokens = 1 << 30}));
   none.take_output(5);
+}
+
+TEST_F(KeyQuotasTest, UseElsewhereTakesFromTheSameBuckets) {
+  KeyLimits limits = limits_of("rpm", "4");
+  ASSERT_TRUE(read_limit("tpm", "600", limits));
+  ASSERT_TRUE(read_limit("concurrency", "3", limits));
+  quotas_.use_elsewhere("a", limits, {.requests = 2, .tokens = 500, .calls = 1});
+  auto first = quotas_.begin("a", limits);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(quotas_.take_prompt(*first, {.requests = 1, .tokens = 101}));
+  EXPECT_FALSE(quotas_.take_prompt(*first, {.requests = 1, .tokens = 100}));
+  auto second = quotas_.begin("a", limits);
+  ASSERT_TRUE(second);
+  EXPECT_THAT(quotas_.begin("a", limits).error().message, HasSubstr("has 3 calls"));
+  const auto totals = quotas_.totals();
+  EXPECT_EQ(totals.at("a").requests, 2) << "the own ones only";
+  EXPECT_EQ(totals.at("a").tokens, 100);
+  EXPECT_EQ(totals.at("a").calls, 2);
+  quotas_.use_elsewhere("a", limits, {});
+  EXPECT_THAT(quotas_.begin("a", limits).error().message, HasSubstr("4 requests a minute"));
+}
+
+TEST_F(KeyQuotasTest, DebtByUseElsewhereIsAMinuteAtMost) {
+  const KeyLimits limits = limits_of("rpm", "60");
+  quotas_.use_elsewhere("a", limits, {.requests = 1'000'000});
+  quotas_.use_elsewhere("a", limits, {.requests = 1'000'000});
+  clock_.advance(60s);
+  EXPECT_FALSE(quotas_.begin("a", limits));
+  clock_.advance(1s);
+  EXPECT_TRUE(quotas_.begin("a", limits));
+}
+
+TEST_F(KeyQuotasTest, PartsOfALimitAddUpToIt) {
+  KeyLimits limits = limits_of("rpm", "4");
+  ASSERT_TRUE(read_limit("concurrency", "5", limits));
+  KeyQuotas other(clock_, 40);
+  std::vector<KeyQuotas::Lease> leases;
+  for (KeyQuotas* quotas : {&quotas_, &other}) {
+    quotas->use_elsewhere("a", limits, {.calls = 4});
+    quotas->set_parts(2);
+    for (int i = 0; i < 5; ++i) {
+      if (auto lease = quotas->begin("a", limits)) leases.push_back(*std::move(lease));
+    }
+  }
+  EXPECT_EQ(leases.size(), 4U) << "rpm / 2 each; calls elsewhere do not count then";
+  quotas_.set_parts(100);
+  leases.clear();
+  clock_.advance(60s);
+  EXPECT_TRUE(quotas_.begin("a", limits)) << "at least 1";
 }
 
 }  // namespace

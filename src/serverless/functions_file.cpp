@@ -395,6 +395,10 @@ Result<FunctionsFile> parse_functions(std::string_view text, std::string_view pa
 
 Result<FunctionsFile> load_functions(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxTomlBytes));
+  return load_functions_text(text, path);
+}
+
+Result<FunctionsFile> load_functions_text(std::string_view text, const std::string& path) {
   ASSIGN_OR_RETURN(FunctionsFile file, parse_functions(text, path));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (BackboneSpec& backbone : file.backbones) {

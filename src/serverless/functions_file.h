@@ -89,6 +89,9 @@ struct FunctionsFile {
 // `path` is for messages.
 Result<FunctionsFile> parse_functions(std::string_view text, std::string_view path);
 
+// The same for the file of this path with another text, as load_functions() reads it.
+Result<FunctionsFile> load_functions_text(std::string_view text, const std::string& path);
+
 // Reads the file, completes the directories and checks that each is there.
 Result<FunctionsFile> load_functions(const std::string& path);
 

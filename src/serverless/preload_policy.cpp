@@ -130,7 +130,7 @@ void PreloadPolicy::push(std::int32_t artifact, double density) {
   std::push_heap(heap_.begin(), heap_.end());
 }
 
-// Placements that need this one miss less now. What they need in turn may become less deep.
+// Placements that need this one miss less now, and those that need them may become less deep.
 void PreloadPolicy::mark_taken(std::int32_t slot) {
   taken_[index(slot)] = 1;
   const bool was_deep = missing_[index(slot)].missing != 0;
@@ -286,8 +286,8 @@ PreloadPolicy::Bundle PreloadPolicy::best_of(const PreloadView& view, const Entr
   return best;
 }
 
-// Of many placements, the first one that is not loaded and fits stands for all such: they differ
-// only by the sizes of their memories.
+// With many placements, the first one that fits and is not loaded stands for the others that are
+// not loaded: they differ by the sizes of their memories only.
 PreloadPolicy::Bundle PreloadPolicy::best_of_slots(const PreloadView& view,
                                                    std::span<const std::int32_t> slots,
                                                    double enough) {

@@ -68,8 +68,8 @@ class PreloadPolicy {
     double density = -1;  // less than 0: it does not fit
     std::int32_t slot = -1;
   };
-  // A placement. Those of one artifact lie beside each other, in the order of the list, because the
-  // algorithm looks at them together. All lists below are of slots.
+  // A placement. Placements of one artifact lie beside each other, in the order of the list,
+  // because the algorithm looks at them together. All lists below are of slots.
   struct Slot {
     double saved_s = 0;
     std::int64_t bytes = 0;

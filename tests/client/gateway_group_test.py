@@ -1,0 +1,216 @@
+"""Several gateways with a real etcd (docs/serverless.md#several-gateways).
+
+Quotas, the functions file, names, deaths of gateways and of etcd.
+
+Leases end on a loaded machine, so ctest does not run it: make campaign NAME=etcd.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from etcd_process import WAIT, Etcd, Wire, await_that
+from gateway_test import KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway, write_config
+from serving import BINARY, free_port
+
+pytestmark = pytest.mark.skipif(shutil.which("etcd") is None,
+                                reason="SKIPPED: no etcd; run: tools/install.sh campaigns")
+METRIC = "sluice:gateway_"
+
+
+def quota(line):
+    return "requests_per_minute = 600\n\n[[backbone]]", f"{line}\n\n[[backbone]]"
+
+
+@pytest.fixture
+def etcd(tmp_path):
+    running = Etcd(tmp_path / "etcd")
+    yield running
+    running.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def start(tmp_path, etcd):
+    """Starts gateways, each with a file of its own."""
+    with contextlib.ExitStack() as stack:
+        def begin(name, *changes, url=etcd.url, **more):
+            folder = tmp_path / f"{name}-{time.monotonic_ns()}"
+            folder.mkdir()
+            config = write_config(folder, NOT_IDLE_SOON, *NO_GOALS, *changes)
+            return stack.enter_context(gateway(config, "--etcd", url, "--name", name, **more))
+        yield begin
+
+
+def metric(server, name):
+    for line in server.get("/metrics").text.splitlines():
+        if line.startswith(METRIC + name + " "):
+            return float(line.split()[1])
+    raise AssertionError(name)
+
+
+def await_group(size, *servers):
+    await_that(lambda: all(metric(one, "group_size") == size for one in servers))
+
+
+def refused_start(folder, name, url):
+    """Returns the error output of a gateway that cannot start."""
+    folder = folder / f"refused-{time.monotonic_ns()}"
+    folder.mkdir()
+    done = subprocess.run(
+        [BINARY, "gateway", "--config", str(write_config(folder)), "--port", "0", "--usage",
+         str(folder / "usage.db"), "--etcd", url, "--name", name],
+        capture_output=True, text=True, check=False, timeout=WAIT)
+    assert done.returncode != 0, done
+    return done.stderr
+
+
+def publish(etcd, path):
+    return subprocess.run([BINARY, "functions", "publish", str(path), "--etcd", etcd.url],
+                          capture_output=True, text=True, check=False)
+
+
+def answered(server, tenant="b", model="demo", calls=1):
+    return sum(ask(server, tenant, model, max_tokens=1).status == 200 for _ in range(calls))
+
+
+def test_a_quota_counts_at_all_gateways(start):
+    first = start("one", quota("requests_per_minute = 60"))
+    second = start("two", quota("requests_per_minute = 60"))
+    await_group(2, first, second)
+    began = time.monotonic()
+    assert answered(first, calls=50) == 50
+    # The second one learns of those calls within two rounds and two answers.
+    await_that(lambda: answered(second) == 0)
+    refused = ask(second, "b", "demo", max_tokens=1)
+    assert refused.status == 429 and "60 requests a minute" in refused.error()["message"], refused
+    assert answered(second, "a") == 1, "another tenant has its own quota"
+    # In all: a minute's amount, what has refilled since, and what the delay lets through.
+    used = sum(int(row.split(",")[3]) for server in (first, second)
+               for row in server.request("GET", "/v1/usage?format=csv", headers={
+                   "Authorization": "Bearer " + KEYS["b"]}).text.splitlines()[1:])
+    assert used <= 60 + (time.monotonic() - began) + 10, used
+
+
+def test_all_gateways_follow_the_published_file(tmp_path, etcd, start):
+    first = start("one")
+    # A gateway that comes later takes the group's file, whatever lies beside it.
+    second = start("two", ('name = "pirate"', 'name = "corsair"'))
+    assert answered(second, model="pirate") == 1
+    assert answered(second, model="corsair") == 0
+    folder = tmp_path / "new"
+    folder.mkdir()
+    renamed = ('name = "pirate"', 'name = "corsair"')
+    changed = write_config(folder, NOT_IDLE_SOON, *NO_GOALS, renamed)
+    done = publish(etcd, changed)
+    assert done.returncode == 0 and "published:" in done.stdout, done
+    await_that(lambda: answered(first, model="corsair") and answered(second, model="corsair"))
+    assert answered(first, model="pirate") == 0
+    # A bad file is not published; one that gateways cannot follow changes nothing there.
+    text = changed.read_text()
+    changed.write_text(text.replace('tenant = "b"', 'tenant = "nobody"'))
+    bad = publish(etcd, changed)
+    assert bad.returncode != 0 and "functions.toml" in bad.stderr, bad
+    changed.write_text(text.replace("demo-adapters", "demo-adapters/../demo-adapters")
+                       .replace('name = "demo"', 'name = "other"')
+                       .replace('backbone = "demo"', 'backbone = "other"')
+                       .replace('"demo"', '"other"'))
+    assert publish(etcd, changed).returncode == 0
+    for one in (first, second):
+        await_that(lambda one=one: "the backbones have changed" in one.stderr())
+        assert answered(one, model="corsair") == 1
+    # SIGHUP publishes nothing: the group's file counts.
+    first.process.send_signal(signal.SIGHUP)
+    await_that(lambda: first.stderr().count("the backbones have changed") > 1)
+
+
+def test_a_killed_gateway_leaves_the_others_and_its_name(etcd, start):
+    first = start("one", quota("concurrency = 4"))
+    second = start("two", quota("concurrency = 4"))
+    await_group(2, first, second)
+    first.expected_status = -signal.SIGKILL
+    first.process.kill()
+    assert answered(second) == 1
+    await_group(1, second)
+    # Its name is free when its lease is over, and the wait is said.
+    third = start("one")
+    await_group(2, second, third)
+    assert answered(third) == 1
+
+
+def test_a_name_belongs_to_one_process(tmp_path, etcd, start):
+    first = start("one")
+    assert "another gateway with the name 'one' lives" in refused_start(tmp_path, "one", etcd.url)
+    # Stopped for longer than its lease: another process takes the name, and the first one ends.
+    first.process.send_signal(signal.SIGSTOP)
+    second = start("one")
+    first.expected_status = 1
+    first.process.send_signal(signal.SIGCONT)
+    assert first.process.wait(WAIT) == 1
+    assert "has taken this gateway's name" in first.stderr()
+    assert answered(second) == 1
+
+
+def test_a_lost_etcd_leaves_parts_of_the_quotas(etcd, start):
+    line = quota("requests_per_minute = 40")
+    wire = Wire(etcd.port)
+    first = start("one", line, url=wire.url)
+    second = start("two", line)
+    await_group(2, first, second)
+    wire.cut(True)
+    await_that(lambda: metric(first, "etcd_lost") == 1)
+    assert "etcd does not answer" in first.stderr()
+    assert metric(second, "etcd_lost") == 0
+    # Half of the quota, and what refills meanwhile.
+    began = time.monotonic()
+    got = answered(first, calls=40)
+    assert 20 <= got <= 21 + (time.monotonic() - began) / 3, got
+    await_group(1, second)
+    wire.cut(False)
+    await_that(lambda: metric(first, "etcd_lost") == 0)
+    await_group(2, first, second)
+    assert first.process.poll() is None
+    # The second one learns what the first one has answered meanwhile.
+    await_that(lambda: answered(second) == 0)
+    wire.end()
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_gateways_go_on_through_a_restart_of_etcd(etcd, start, by):
+    first = start("one")
+    second = start("two")
+    await_group(2, first, second)
+    etcd.stop(by)
+    await_that(lambda: metric(first, "etcd_lost") == 1 and metric(second, "etcd_lost") == 1)
+    assert answered(first) == answered(second) == 1
+    etcd.start()
+    await_that(lambda: metric(first, "etcd_lost") == 0 and metric(second, "etcd_lost") == 0)
+    await_group(2, first, second)
+    assert first.process.poll() is None and second.process.poll() is None
+
+
+def test_a_gateway_does_not_start_without_etcd(tmp_path):
+    said = refused_start(tmp_path, "one", f"http://127.0.0.1:{free_port()}")
+    assert "trying again" in said and "--etcd: " in said, said
+
+
+def test_sigterm_frees_the_name(start):
+    first = start("one")
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(WAIT) == 0
+    assert "waiting for the end of its lease" not in start("one").stderr()
+
+
+def test_options_are_checked(tmp_path):
+    config = write_config(tmp_path)
+    for options, text in ((("--name", "x"), "--etcd"),
+                          (("--etcd", "http://127.0.0.1:1", "--name", "a/b"), "--name"),
+                          (("--etcd", "http://127.0.0.1:1", "--etcd-prefix", "/x/"),
+                           "--etcd-prefix")):
+        done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0",
+                               "--usage", os.path.join(tmp_path, "u.db"), *options],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode != 0 and text in done.stderr, done
