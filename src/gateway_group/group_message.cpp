@@ -30,7 +30,7 @@ void read_count(FieldReader& reader, std::string_view name, std::int64_t& out) {
 
 bool is_day(std::string_view text) {
   if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
-  for (const std::size_t i : {0, 1, 2, 3, 5, 6, 8, 9}) {
+  for (const std::size_t i : {0UL, 1UL, 2UL, 3UL, 5UL, 6UL, 8UL, 9UL}) {
     if (text[i] < '0' || text[i] > '9') return false;
   }
   return true;
