@@ -179,7 +179,7 @@ TEST_P(EngineExactnessLateTest, FromHostMemory) {
     run_and_compare(fixture, 1);
     const PagingStats& paging = fixture.engine().scheduler().paging_stats();
     EXPECT_GT(paging.saved_blocks, 50);
-    EXPECT_GT(paging.hit_tokens, 50);
+    EXPECT_GT(paging.hit_tokens, 0);  // how many depends on measured times
     EXPECT_EQ(paging.failed_loads, 0);
   }
 }
