@@ -45,7 +45,7 @@ TEST(UseElsewhereTest, ADeadGatewayHasNoCallsAndKeepsItsBill) {
   EXPECT_EQ(elsewhere.of("a")->calls, 2);
   EXPECT_EQ(elsewhere.of("a")->micro_units, 19);
   elsewhere.update({}, {}, kDay);
-  EXPECT_EQ(elsewhere.of("a")->calls, 0) << "a tenant that nobody mentions has nothing";
+  EXPECT_EQ(elsewhere.of("a")->calls, 0) << "a tenant without use elsewhere has nothing";
 }
 
 TEST(UseElsewhereTest, DaysAndMonths) {
