@@ -176,8 +176,7 @@ class AgentProcess {
       names += (names.empty() ? "" : ", ") + one.name;
     }
     fmt::print(stderr, "joined: {} as '{}', with {}\n", arguments_.join, name, names);
-    const auto told = tell_service_manager("READY=1\nSTATUS=runs functions for " + arguments_.join);
-    if (!told) log_warning(told.error().message);
+    tell_service_manager("READY=1\nSTATUS=runs functions for " + arguments_.join);
   }
 
   const AgentArguments& arguments_;

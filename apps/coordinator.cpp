@@ -124,9 +124,7 @@ Status coordinate(const CoordinatorArguments& arguments) {
   fmt::print(stderr, "coordinator: listening on http://{}:{}; {}\n", arguments.host, server->port(),
              etcd ? fmt::format("its state is in etcd at {}", arguments.etcd)
                   : fmt::format("nothing is granted for {} s", arguments.expiry_s));
-  if (const auto told = tell_service_manager("READY=1\nSTATUS=lending memory"); !told) {
-    log_warning(told.error().message);
-  }
+  tell_service_manager("READY=1\nSTATUS=lending memory");
   loop.run();
   if (const auto resign = state->resign()) hand_over(arguments, *resign);
   return {};

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "apps/gateway_host.h"
 #include "apps/gateway_usage.h"
 #include "apps/serve_settings.h"
+#include "apps/server_drain.h"
 #include "apps/server_socket.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -40,10 +40,6 @@ namespace sluice {
 namespace {
 
 constexpr Duration kTick = std::chrono::seconds(1);
-// How often a drain checks whether the last answer has been sent.
-constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
-// The time that clients have to read why their answers ended.
-constexpr Duration kFarewell = std::chrono::seconds(1);
 constexpr const char* kName = "gateway";  // of the server, in metrics and status
 
 FunctionLoops::Options loop_options(const ServeSettings& settings) {
@@ -95,7 +91,7 @@ class Gateway {
     loop_.on_each_signal(SIGHUP, [this] { static_cast<void>(reload()); });  // it logs
     fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.functions);
     if (agents_) fmt::print(stderr, "agents join at {}\n", agents_->url());
-    tell_manager("STATUS=loading " + arguments_.functions);
+    tell_service_manager("STATUS=loading " + arguments_.functions);
     host_.on_loaded([this](std::int32_t backbone, const Status& status) {
       functions_.backbone_loaded(backbone, status);
     });
@@ -236,7 +232,7 @@ class Gateway {
     if (late_functions_) use_published(*std::exchange(late_functions_, std::nullopt));
     fmt::print(stderr, "ready: {} serves {} functions of {} tenants\n", url(),
                file_.functions.size(), file_.tenants.size());
-    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
+    tell_service_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
   }
 
   void open_to_agents() {
@@ -324,54 +320,18 @@ class Gateway {
     return {};
   }
 
-  static void tell_manager(const std::string& lines) {
-    if (auto told = tell_service_manager(lines); !told) log_warning(told.error().message);
-  }
-
   void end_fenced() {
     load_error_ = unavailable(
         "another process has taken this gateway's name in etcd; give each gateway its own "
         "(--name)");
     log_error(load_error_->message + "; draining");
-    if (functions_.state() == EngineState::kLoading) {
-      access_log_.reset();
-      _exit(kExitError);
-    }
+    if (functions_.state() == EngineState::kLoading) exit_while_loading(access_log_, kExitError);
     begin_drain();
   }
 
   void begin_drain() {
-    if (functions_.state() == EngineState::kLoading) {
-      // Nothing runs yet, and a load cannot be interrupted.
-      access_log_.reset();
-      _exit(kExitSuccess);
-    }
-    fmt::print(stderr, "draining: {} requests run; up to {} s (signal again to exit at once)\n",
-               service_.active(),
-               std::chrono::duration_cast<std::chrono::seconds>(settings_.drain_timeout).count());
-    tell_manager(fmt::format("STOPPING=1\nSTATUS=draining: {} requests run", service_.active()));
-    service_.drain();
-    http_->drain();
-    loop_.after(settings_.drain_timeout, [this] { end_drain(); });
-    watch_drain();
-  }
-
-  void watch_drain() {
-    if (http_->stats().open_connections == 0) {
-      loop_.stop();
-    } else {
-      loop_.after(kDrainPoll, [this] { watch_drain(); });
-    }
-  }
-
-  void end_drain() {
-    log_warning(
-        fmt::format("drain: --drain-timeout is over; ending {} requests", service_.active()));
-    service_.cancel_all();
-    loop_.after(kFarewell, [this] {
-      http_->close_all();
-      loop_.stop();
-    });
+    if (functions_.state() == EngineState::kLoading) exit_while_loading(access_log_, kExitSuccess);
+    drain_.begin(*http_);
   }
 
   const GatewayArguments& arguments_;
@@ -404,6 +364,7 @@ class Gateway {
   ServerMetrics metrics_;
   ApiService service_;
   std::unique_ptr<http::HttpServer> http_;
+  ServerDrain drain_{loop_, service_, settings_.drain_timeout};
   std::optional<Error> load_error_;
 };
 

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -17,6 +15,7 @@
 #include "apps/load_served_engine.h"
 #include "apps/model_place.h"
 #include "apps/serve_settings.h"
+#include "apps/server_drain.h"
 #include "apps/server_socket.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -33,11 +32,6 @@
 
 namespace sluice {
 namespace {
-
-// How often a drain checks whether the last answer has been sent.
-constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
-// The time that clients have to read why their answers ended.
-constexpr Duration kFarewell = std::chrono::seconds(1);
 
 constexpr int kMmapThreshold = 256 << 10;
 
@@ -72,7 +66,7 @@ class Server {
     }
     fmt::print(stderr, "listening on {}; loading {}\n", server_url(arguments_, *http_),
                arguments_.model);
-    tell_manager("STATUS=loading " + arguments_.model);
+    tell_service_manager("STATUS=loading " + arguments_.model);
     if (tenants_) {
       tenants_->start([this] { return load_isolated(); });
     } else {
@@ -215,12 +209,8 @@ class Server {
     if (lend_) lend_->start(limited_kv());
     fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(),
                server_url(arguments_, *http_), settings_.model_name);
-    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", server_url(arguments_, *http_),
-                             settings_.model_name));
-  }
-
-  static void tell_manager(const std::string& lines) {
-    if (auto told = tell_service_manager(lines); !told) log_warning(told.error().message);
+    tell_service_manager(fmt::format("READY=1\nSTATUS={} serves {}", server_url(arguments_, *http_),
+                                     settings_.model_name));
   }
 
   // After an error the files from before stay, so that a slip locks no client out.
@@ -253,39 +243,8 @@ class Server {
   }
 
   void begin_drain() {
-    if (engine_.state() == EngineState::kLoading) {
-      // Nothing runs yet, and a load cannot be interrupted.
-      access_log_.reset();
-      _exit(kExitSuccess);
-    }
-    fmt::print(stderr, "draining: {} requests run; up to {} s (signal again to exit at once)\n",
-               service_.active(),
-               std::chrono::duration_cast<std::chrono::seconds>(settings_.drain_timeout).count());
-    tell_manager(fmt::format("STOPPING=1\nSTATUS=draining: {} requests run", service_.active()));
-    service_.drain();
-    http_->drain();
-    loop_.after(settings_.drain_timeout, [this] { end_drain(); });
-    watch_drain();
-  }
-
-  void watch_drain() {
-    if (http_->stats().open_connections == 0) {
-      loop_.stop();
-    } else {
-      loop_.after(kDrainPoll, [this] { watch_drain(); });
-    }
-  }
-
-  void end_drain() {
-    const std::size_t active = service_.active();
-    const std::int32_t saved = service_.save_running();
-    log_warning(fmt::format("drain: --drain-timeout is over; ending {} requests{}", active,
-                            saved == 0 ? "" : fmt::format(", {} answers are saved", saved)));
-    service_.cancel_all();
-    loop_.after(kFarewell, [this] {
-      http_->close_all();
-      loop_.stop();
-    });
+    if (engine_.state() == EngineState::kLoading) exit_while_loading(access_log_, kExitSuccess);
+    drain_.begin(*http_);
   }
 
   const ServeArguments& arguments_;
@@ -310,6 +269,7 @@ class Server {
   ApiService service_;
   std::unique_ptr<LendSession> lend_;  // null without --lend
   std::unique_ptr<http::HttpServer> http_;
+  ServerDrain drain_{loop_, service_, settings_.drain_timeout};
   std::optional<Error> load_error_;
   bool ready_ = false;
   bool failed_ = false;

@@ -11,9 +11,13 @@
 #include <cstring>
 #include <string>
 
-namespace sluice {
+#include "base/log.h"
+#include "base/result.h"
 
-Status tell_service_manager(std::string_view lines) {
+namespace sluice {
+namespace {
+
+Status send(std::string_view lines) {
   const char* const path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || *path == '\0') return {};
   const std::string_view name = path;
@@ -39,6 +43,12 @@ Status tell_service_manager(std::string_view lines) {
   if (sent == static_cast<ssize_t>(lines.size())) return {};
   return unavailable(
       fmt::format("cannot write to NOTIFY_SOCKET '{}': {}", name, std::strerror(error)));
+}
+
+}  // namespace
+
+void tell_service_manager(std::string_view lines) {
+  if (const Status sent = send(lines); !sent) log_warning(sent.error().message);
 }
 
 }  // namespace sluice

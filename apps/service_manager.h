@@ -6,12 +6,10 @@
 
 #include <string_view>
 
-#include "base/result.h"
-
 namespace sluice {
 
-// Sends lines such as "READY=1\nSTATUS=..." with line feeds between them. An error means that the
-// manager did not get them; the server goes on.
-Status tell_service_manager(std::string_view lines);
+// Sends lines such as "READY=1\nSTATUS=..." with line feeds between them. When the manager does not
+// get them a warning says why, and the server goes on.
+void tell_service_manager(std::string_view lines);
 
 }  // namespace sluice
