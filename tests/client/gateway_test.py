@@ -5,6 +5,7 @@ import contextlib
 import csv
 import hashlib
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -205,6 +206,7 @@ class CallThatGoesOn:
         before = functions_of(pid)
         text_of(ask(server, tenant, model))
         self.process, = set(functions_of(pid)) - set(before)
+        wait_until_idle(self.process)
         self.answers = []
         self.thread = threading.Thread(
             target=lambda: self.answers.append(ask(server, tenant, model, **fields)))
@@ -227,6 +229,18 @@ class CallThatGoesOn:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGCONT)
         self.thread.join(2 * LONG_WAIT * PATIENCE)
+
+
+def wait_until_idle(process):
+    """Until every thread of the process waits. A function that is stopped before that may have a
+    turn; it does not return it, so that the server weakens it and lets it go on."""
+    def states():
+        return {stat.read_text().rpartition(")")[2].split()[0]
+                for stat in pathlib.Path(f"/proc/{process}/task").glob("*/stat")}
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while states() != {"S"}:
+        assert time.monotonic() < deadline, states()
+        time.sleep(0.01)
 
 
 def calls_of(server, tenant):
