@@ -12,7 +12,7 @@
 namespace sluice {
 
 TurnKeeper::TurnKeeper(const Options& options, const Clock& clock)
-    : options_(options), clock_(clock) {
+    : options_(options), clock_(clock), ledger_({options.credit, options.patience}) {
   CHECK(options.places >= 1 && options.threads >= 1);
 }
 
@@ -84,6 +84,7 @@ Duration TurnKeeper::turn_time(SeatId id) const {
 std::optional<TimePoint> TurnKeeper::attend() {
   const std::lock_guard lock(mutex_);
   const TimePoint now = clock_.now();
+  ledger_.set_time(now);
   for (auto& [id, seat] : seats_) charge(seat, now);
   for (auto& [id, seat] : seats_) read_request(seat, now);
   for (auto& [id, seat] : seats_) enforce(seat, now);

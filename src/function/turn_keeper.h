@@ -1,7 +1,9 @@
 // TurnKeeper: gives function processes turns at the device (turn_page.h), in the order of a
 // TurnLedger, and enforces that they keep to them. At most Options::places functions compute at a
 // time. A function that is alone keeps its turn; when another waits, its turn is wanted back after
-// Options::quantum, or later if its tenant had less turn time until then.
+// Options::quantum, or later if its tenant had less turn time until then. A key that leaves a part
+// of its share unused goes ahead of one that asks for more than its share, by at most
+// Options::credit; meanwhile streams get a turn each Options::patience (turn_ledger.h).
 //
 // Among functions of one tenant the one that is due first is next. A function is due when it owes
 // a client tokens, by what the server knows (due_times.h), and never sooner than due_after_turn
@@ -70,6 +72,8 @@ class TurnKeeper {
     double free_cores_per_thread = 0.05;  // pool threads spin for a moment after a turn
     Duration free_burst = std::chrono::milliseconds(250);
     std::int32_t strikes_to_kill = 3;
+    Duration credit = kFirstTokenDue;
+    Duration patience = kNextTokenDue;
     // How soon after its turn a function is due again, at the earliest.
     Duration due_after_turn = kNextTokenDue;
     Duration forgive_after = std::chrono::minutes(10);

@@ -18,6 +18,11 @@ const TurnLedger::Function& TurnLedger::at(FunctionId id) const {
   return const_cast<TurnLedger*>(this)->at(id);
 }
 
+void TurnLedger::set_time(TimePoint now) {
+  CHECK(now >= now_);
+  now_ = now;
+}
+
 TurnLedger::FunctionId TurnLedger::add(const std::string& tenant) {
   auto free = std::ranges::find(functions_, false, &Function::in_use);
   if (free == functions_.end()) free = functions_.emplace(free);
@@ -46,6 +51,7 @@ void TurnLedger::ask(FunctionId id) {
   activate(function);
   function.state = State::kWaiting;
   function.ticket = next_ticket_++;
+  function.asked = now_;
 }
 
 void TurnLedger::set_due(FunctionId id, TimePoint due) { at(id).due = due; }
@@ -94,7 +100,9 @@ void TurnLedger::recover(FunctionId id) {
 
 void TurnLedger::activate(Function& function) {
   Tenant& tenant = function.tenant->second;
-  if (!function.weak && tenant.strong++ == 0) tenant.served = std::max(tenant.served, floor_);
+  if (!function.weak && tenant.strong++ == 0) {
+    tenant.served = std::max(tenant.served, floor_ - options_.credit);
+  }
   ++tenant.active;
 }
 
@@ -115,9 +123,13 @@ void TurnLedger::raise_floor() {
   if (least != nullptr) floor_ = std::max(floor_, least->served);
 }
 
+Duration TurnLedger::right(const Function& waiting) const {
+  const bool is_late = now_ - waiting.asked >= options_.patience;
+  return waiting.tenant->second.served - (is_late ? options_.credit : Duration(0));
+}
+
 bool TurnLedger::goes_before(const Function& a, const Function& b) const {
-  return std::tuple(a.weak, a.tenant->second.served, a.ticket) <
-         std::tuple(b.weak, b.tenant->second.served, b.ticket);
+  return std::tuple(a.weak, right(a), a.ticket) < std::tuple(b.weak, right(b), b.ticket);
 }
 
 std::optional<TurnLedger::FunctionId> TurnLedger::next() const {
@@ -140,14 +152,21 @@ std::optional<TurnLedger::FunctionId> TurnLedger::next() const {
 std::optional<Duration> TurnLedger::lead(FunctionId id) const {
   const Function& own = at(id);
   CHECK(own.state == State::kComputing);
-  const auto first = next();
-  if (!first) return std::nullopt;
-  const Function& other = at(*first);
-  if (other.weak && !own.weak) return std::nullopt;
-  if (own.weak && !other.weak) return Duration(0);
-  // A function of its own tenant comes next at once, also if it is due later: the one that computes
-  // asks again, and may be next again.
-  return std::max(other.tenant->second.served - own.tenant->second.served, Duration(0));
+  std::optional<Duration> least;
+  for (const Function& other : functions_) {
+    if (!other.in_use || other.state != State::kWaiting || (other.weak && !own.weak)) continue;
+    least = std::min(least.value_or(Duration::max()), lead(own, other));
+  }
+  return least;
+}
+
+// A function of its own tenant comes next at once, also if it is due later: the one that computes
+// asks again, and may be next again.
+Duration TurnLedger::lead(const Function& own, const Function& waiting) const {
+  if (own.weak && !waiting.weak) return Duration(0);
+  const Duration by_time = waiting.tenant->second.served - own.tenant->second.served;
+  const Duration until_late = options_.patience - (now_ - waiting.asked);
+  return std::max(std::min(by_time, std::max(by_time - options_.credit, until_late)), Duration(0));
 }
 
 std::int32_t TurnLedger::num_waiting() const {
@@ -177,7 +196,7 @@ void TurnLedger::check_integrity() const {
   }
   for (const auto& [name, tenant] : tenants_) {
     CHECK(tenant.active == counted[name].active && tenant.strong == counted[name].strong);
-    CHECK(tenant.strong == 0 || tenant.served >= floor_);
+    CHECK(tenant.strong == 0 || tenant.served >= floor_ - options_.credit);
     CHECK(tenant.used <= tenant.served);
   }
 }

@@ -3,13 +3,21 @@
 //
 // Next is a function of the tenant with the least turn time; among tenants with equal times, of the
 // one whose function has waited longest. Among a tenant's functions the one that is due first is
-// next, and of those that are due at the same time the one that has waited longest. Idle time earns
-// no credit: a tenant that becomes active (has a function that waits or computes) is raised to the
-// floor, which is the least counter of the active tenants and never falls. A weakened function is
-// next only when no other one waits. A tenant whose active functions are all weakened does not hold
-// the floor down, and is raised to it when a function of it recovers.
+// next, and of those that are due at the same time the one that has waited longest.
 //
-// Owner: TurnKeeper. Threads: one at a time. No clock: the caller tells the time that passed.
+// A tenant that becomes active (has a function that waits or computes) is raised to at most
+// Options::credit below the floor, which is the least counter of the active tenants and never
+// falls. So a tenant that leaves a part of its share unused computes at once when a call comes,
+// whatever others ask for, and longer idle time earns no more. A tenant that has waited for
+// Options::patience counts as if it had `credit` less: meanwhile the streams of others go on. Two
+// tenants that always wait get turn times that differ by at most `credit` and a turn.
+//
+// A weakened function is next only when no other one waits. A tenant whose active functions are all
+// weakened does not hold the floor down, and is raised to it when a function of it recovers.
+//
+// Source: borrowed virtual time (Duda and Cheriton, SOSP 1999), with a warp that is earned by time
+// that was left unused.
+// Owner: TurnKeeper. Threads: one at a time. No clock: the caller tells the time.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +33,16 @@ namespace sluice {
 class TurnLedger {
  public:
   using FunctionId = std::int32_t;
+
+  struct Options {
+    Duration credit{0};
+    Duration patience{0};
+  };
+  TurnLedger() = default;
+  explicit TurnLedger(const Options& options) : options_(options) {}
+
+  // The time for all that follows. REQUIRES: it does not go back.
+  void set_time(TimePoint now);
 
   // A new function, which neither waits nor computes. Its id is used again after remove().
   FunctionId add(const std::string& tenant);
@@ -85,6 +103,7 @@ class TurnLedger {
     bool weak = false;
     bool in_use = false;
     std::uint64_t ticket = 0;  // grows with each ask
+    TimePoint asked = {};
     TimePoint due = {};
   };
 
@@ -94,7 +113,12 @@ class TurnLedger {
   void deactivate(Function& function);
   void raise_floor();
   bool goes_before(const Function& a, const Function& b) const;
+  // The counter of its tenant, less the credit of one that has waited for long.
+  Duration right(const Function& waiting) const;
+  Duration lead(const Function& own, const Function& waiting) const;
 
+  const Options options_;
+  TimePoint now_;
   Tenants tenants_;
   std::vector<Function> functions_;
   std::uint64_t next_ticket_ = 0;

@@ -81,7 +81,7 @@ TEST(TurnLedgerTest, TheFunctionThatIsDueFirstIsNextAmongThoseOfItsTenant) {
   ledger.check_integrity();
 }
 
-TEST(TurnLedgerTest, IdleTimeEarnsNoCredit) {
+TEST(TurnLedgerTest, WithoutCreditIdleTimeEarnsNothing) {
   TurnLedger ledger;
   const FunctionId a = ledger.add("a");
   const FunctionId b = ledger.add("b");
@@ -96,6 +96,73 @@ TEST(TurnLedgerTest, IdleTimeEarnsNoCredit) {
   ledger.ask(c);
   EXPECT_EQ(ledger.served("c"), Duration(100s));
   ledger.check_integrity();
+}
+
+constexpr TurnLedger::Options kCredit{.credit = 250ms, .patience = 50ms};
+
+TEST(TurnLedgerTest, ATenantThatLeftItsShareUnusedGoesAheadByItsCreditAtMost) {
+  TurnLedger ledger(kCredit);
+  const FunctionId a = ledger.add("a");
+  const FunctionId b = ledger.add("b");
+  ledger.ask(a);
+  compute(ledger, a, 100ms);
+  ledger.ask(b);
+  EXPECT_EQ(ledger.served("b"), Duration(0)) << "what the others have had, if that is less";
+  ledger.withdraw(b);
+  compute(ledger, a, 100s);
+  ledger.ask(b);
+  EXPECT_EQ(ledger.served("b"), Duration(100s + 100ms - 250ms));
+  ledger.check_integrity();
+  ASSERT_EQ(ledger.next(), b);
+  ledger.begin(b);
+  // No time has passed since `a` asked.
+  EXPECT_EQ(ledger.lead(b), Duration(50ms));
+  ledger.charge(b, 249ms);
+  EXPECT_EQ(ledger.lead(b), Duration(1ms));
+  ledger.charge(b, 2ms);
+  EXPECT_EQ(ledger.lead(b), Duration(0));
+  ledger.end(b);
+  ledger.ask(b);
+  EXPECT_EQ(ledger.next(), a);
+  // Idle time of its own earns it nothing that it has used.
+  ledger.withdraw(b);
+  ledger.ask(b);
+  EXPECT_EQ(ledger.next(), a);
+}
+
+TEST(TurnLedgerTest, ATenantThatHasWaitedForItsPatienceGoesBeforeOneThatUsesItsCredit) {
+  TurnLedger ledger(kCredit);
+  TimePoint now{1s};
+  ledger.set_time(now);
+  const FunctionId a = ledger.add("a");
+  const FunctionId b = ledger.add("b");
+  ledger.ask(a);
+  compute(ledger, a, 100s);
+  ledger.ask(b);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(ledger.next(), b) << i;
+    ledger.begin(b);
+    EXPECT_EQ(ledger.lead(b), Duration(50ms - i * 10ms));
+    ledger.set_time(now = now + 10ms);
+    ledger.charge(b, 10ms);
+    ledger.end(b);
+    ledger.ask(b);
+  }
+  ASSERT_EQ(ledger.next(), a);
+  ledger.begin(a);
+  EXPECT_EQ(ledger.lead(a), Duration(0));
+  ledger.set_time(now = now + 5ms);
+  ledger.charge(a, 5ms);
+  ledger.end(a);
+  ledger.ask(a);
+  EXPECT_EQ(ledger.next(), b);
+  // Nor does waiting help beyond the credit: `a` is far ahead by now.
+  ledger.begin(b);
+  ledger.end(b);
+  ledger.ask(b);
+  compute(ledger, a, 1s);
+  ledger.set_time(now + 10s);
+  EXPECT_EQ(ledger.next(), b);
 }
 
 TEST(TurnLedgerTest, LeadIsTheTimeUntilAnotherHasTheBetterRight) {
@@ -200,6 +267,71 @@ TEST(TurnLedgerProperty, TwoTenantsThatAlwaysWaitGetEqualTimeAndNoFunctionStarve
       ASSERT_LE(std::chrono::abs(ledger.served("t0") - ledger.served("t1")), kLongest);
       ledger.check_integrity();
     }
+  }
+}
+
+// Tenants that always wait, with turns of random lengths, beside one that asks for a tenth of its
+// share: that one computes at once, those that always wait get equal times up to the credit, and
+// no stream pauses for longer than its patience and a turn of each other tenant.
+TEST(TurnLedgerProperty, CreditServesTenantsInsideOfTheirShareAndStallsNoStream) {
+  constexpr Duration kLongest = 10ms;
+  constexpr Duration kCall = 40ms;
+  constexpr int kFloods = 3;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    SplitMix64 rng(seed);
+    TurnLedger ledger(kCredit);
+    TimePoint now{1s};
+    ledger.set_time(now);
+    std::vector<FunctionId> floods;
+    for (int i = 0; i < kFloods; ++i) floods.push_back(ledger.add("flood" + std::to_string(i)));
+    const FunctionId small = ledger.add("small");
+    std::map<FunctionId, TimePoint> since;
+    for (const FunctionId id : floods) {
+      ledger.ask(id);
+      since[id] = now;
+    }
+    TimePoint call_at = now + 10s;
+    Duration left{0};
+    int calls = 0;
+    for (int round = 0; round < 20'000; ++round) {
+      if (left <= 0ms && now >= call_at) {
+        ledger.ask(small);
+        left = kCall;
+        call_at = now;
+      }
+      const FunctionId id = *ledger.next();
+      ledger.begin(id);
+      const Duration time =
+          std::min(Duration(1 + static_cast<std::int64_t>(
+                                    rng.below(static_cast<std::uint64_t>(kLongest.count())))),
+                   id == small ? left : kLongest);
+      ledger.set_time(now = now + time);
+      ledger.charge(id, time);
+      ledger.end(id);
+      if (id == small) {
+        left -= time;
+        if (left > 0ms) {
+          ledger.ask(small);
+        } else {
+          // The call itself, and a turn of each flood whose patience ends meanwhile.
+          ASSERT_LE(now - call_at, kCall + (kFloods + 1) * kLongest);
+          ++calls;
+          call_at = now + kCall * (kFloods + 1) * 10;
+        }
+      } else {
+        ASSERT_LE(now - since[id], kCredit.patience + (kFloods + 1) * kLongest);
+        since[id] = now;
+        ledger.ask(id);
+      }
+      ledger.check_integrity();
+      for (const FunctionId one : floods) {
+        const std::string name = "flood" + std::to_string(one);
+        ASSERT_LE(std::chrono::abs(ledger.served(name) - ledger.served("flood0")),
+                  kCredit.credit + kLongest);
+      }
+    }
+    EXPECT_GT(calls, 20);
   }
 }
 
