@@ -45,7 +45,7 @@ void TurnGate::enter() {
 // A step that begins before the turn's end may go on after it.
 Duration TurnGate::longest_step() const {
   const std::int64_t until = grant_->return_after.load(std::memory_order_relaxed);
-  return until == TurnGrant::kNever ? Duration::max() : kSharedStep;
+  return until == TurnGrant::kNever ? kLongestStep : kSharedStep;
 }
 
 void TurnGate::leave(bool more) {

@@ -27,6 +27,9 @@ class TurnGate final : public StepGate {
 
   // While another function waits, a step should take no longer than this.
   static constexpr Duration kSharedStep = std::chrono::milliseconds(50);
+  // Another one may come during any step, and after TurnKeeper's suspend_after, twice this, the
+  // server takes the turn away.
+  static constexpr Duration kLongestStep = std::chrono::milliseconds(250);
 
   void enter() override;
   Duration longest_step() const override;

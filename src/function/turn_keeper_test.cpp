@@ -503,7 +503,8 @@ TEST(TurnGateTest, WaitsForItsTurnAndReturnsItWhenOthersWait) {
   });
   while (pages.request().word.load() != turn_word(1, true)) std::this_thread::yield();
   keeper.attend();
-  EXPECT_EQ(gate->longest_step(), Duration::max());
+  EXPECT_EQ(gate->longest_step(), TurnGate::kLongestStep);
+  EXPECT_LE(2 * TurnGate::kLongestStep, TurnKeeper::Options().suspend_after);
   other.ask();
   keeper.attend();
   EXPECT_EQ(gate->longest_step(), TurnGate::kSharedStep);

@@ -7,8 +7,7 @@
 namespace sluice {
 namespace {
 
-// The share of a new step in the average of its range, once there are a few. The first step of a
-// process, with weights that are not in memory yet, is forgotten after some ten steps.
+// The share of a new step in the average of its range, once there are a few.
 constexpr double kRate = 0.2;
 constexpr double kLeastShare = 0.1;  // of a step's time that is not attention, at least
 
@@ -25,7 +24,8 @@ void MeasuredStepTimes::observe(const StepFeatures& f, double measured_ns) {
   const double ns = std::max(measured_ns - attention, kLeastShare * measured_ns);
   Range& range = ranges_[range_of(f.tokens, ranges_.size())];
   ++range.steps;
-  const double rate = std::max(kRate, 1.0 / range.steps);
+  // The second step replaces the first, for which a process had to page its weights in.
+  const double rate = std::max(kRate, 1.0 / std::max(1, range.steps - 1));
   range.tokens += rate * (f.tokens - range.tokens);
   range.ns += rate * (ns - range.ns);
   make_curve();

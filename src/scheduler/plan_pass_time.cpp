@@ -4,6 +4,11 @@
 #include "scheduler/plan_pass.h"
 
 namespace sluice {
+namespace {
+
+constexpr double kLeastChunkOnly = -1;  // a limit that no step meets
+
+}  // namespace
 
 // Steps run one after another: this one begins when the steps in flight have ended.
 TimePoint PlanPass::step_start() const {
@@ -24,8 +29,9 @@ void PlanPass::begin_chunks() {
     limit_by_slack();
   }
   if (state_.step_limit == Duration::max()) return;
+  const StepTimeCorrection& times = *state_.step_time;
   const auto limit = static_cast<double>(state_.step_limit.count());
-  limit_ns_ = std::min(limit_ns_, limit / state_.step_time->margin());
+  limit_ns_ = times.known() ? std::min(limit_ns_, limit / times.margin()) : kLeastChunkOnly;
 }
 
 // The slack of the stream that is due first. A stream whose first token is not known yet (its step
@@ -43,12 +49,12 @@ void PlanPass::limit_by_slack() {
 }
 
 // Without a goal, chunks may make the decodes' step longer by a factor. Before anything was
-// measured, the least chunk alone fits.
+// measured, the least chunk alone fits; so it is with limit_step().
 void PlanPass::limit_by_decodes() {
   sum_up_decodes();
   if (planned_.rows == 0) return;
   const StepTimeCorrection& times = *state_.step_time;
-  limit_ns_ = times.known() ? times.decode_limit_ns(planned_) / times.margin() : -1;
+  limit_ns_ = times.known() ? times.decode_limit_ns(planned_) / times.margin() : kLeastChunkOnly;
 }
 
 // The length of the next chunk: at most `wanted` tokens, 0 for no chunk. A chunk shorter than

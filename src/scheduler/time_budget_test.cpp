@@ -327,6 +327,25 @@ TimeBudget without_goal() {
   return time;
 }
 
+TEST(TimeBudgetTest, ALimitOfStepsHoldsFromTheFirstStepOn) {
+  SchedulerHarness h(options_with(without_goal()));
+  h.scheduler.limit_step(milliseconds(60));
+  h.add(3000, 1);
+  std::int32_t longest = 0;
+  for (int i = 0; i < 15; ++i) {
+    const BatchPlan& plan = h.plan();
+    const double ns = machine_ns(step_features(plan));
+    if (i == 0) {
+      EXPECT_EQ(chunk_of(plan), without_goal().min_chunk);
+    }
+    EXPECT_LE(ns, 60e6) << i;
+    longest = std::max(longest, chunk_of(plan));
+    h.now = h.now + Duration(static_cast<Duration::rep>(ns));
+    h.commit();
+  }
+  EXPECT_GE(longest, 50) << "the chunks use the time that there is";
+}
+
 TEST(TimeBudgetTest, WithoutGoalOrProfileStreamsWaitAtMostThreeDecodeSteps) {
   SchedulerHarness h(options_with(without_goal()));
   double slower = 1;
