@@ -28,7 +28,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
-constexpr std::int64_t kStep = std::int64_t{32} << 20;  // of growth, between two looks at the time
+constexpr std::int64_t kStep = std::int64_t{32} << 20;  // of memory, between two looks at the time
 constexpr Duration kHelloTime = std::chrono::seconds(2);
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr std::size_t kMaxLinks = 256;
@@ -183,28 +183,31 @@ struct PageLender::Impl {
   // Follows the grants. Returns when it is to be called again.
   Duration apply() {
     const TimePoint now = clock.now();
-    std::map<std::string, PageGrant> granted;
+    Grants granted;
     {
       const std::lock_guard lock(mutex);
       for (const PageGrant& grant : grants) granted[grant.party] = grant;
     }
     Duration rest = kSweep;
+    const Duration taking = time_to_take(granted);
     std::int64_t before = 0;
     // Memory comes back first, so that growth finds it free.
     for (Borrower& borrower : borrowers) {
       if (borrower.party.empty() && now - borrower.since >= kHelloTime) borrower.broken = true;
       if (borrower.broken || borrower.party.empty()) continue;
-      const auto found = granted.find(borrower.party);
-      const PageGrant grant = found == granted.end() ? PageGrant{} : found->second;
+      const PageGrant grant = grant_of(granted, borrower);
       const bool recalled = grant.keep < grant.bytes;
-      const bool over = recalled && now >= grant.until;
-      if (recalled && !over) rest = std::min(rest, grant.until - now);
-      const std::int64_t bytes =
-          whole_pages(std::clamp<std::int64_t>(over ? grant.keep : grant.bytes, 0, borrower.size));
-      // A hole that was filled again counts as well.
-      if (bytes < borrower.given || taken_bytes(borrower.file) > borrower.given) {
-        take(borrower, std::min(bytes, borrower.given));
-        if (over) note_return(clock.now() - grant.until);
+      const Duration left = grant.until - now - taking;
+      const bool begins = recalled && left <= Duration{0};
+      if (recalled && !begins) rest = std::min(rest, left);
+      const std::int64_t bytes = whole_pages(
+          std::clamp<std::int64_t>(begins ? grant.keep : grant.bytes, 0, borrower.size));
+      if (bytes < borrower.given) {
+        const bool taken = take(borrower, std::max(bytes, borrower.given - kStep));
+        if (taken && borrower.given > bytes) rest = Duration{0};
+        if (recalled && borrower.given == bytes) note_return(clock.now() - grant.until);
+      } else if (taken_bytes(borrower.file) > borrower.given) {
+        static_cast<void>(take(borrower, borrower.given));  // a hole that was filled again
       }
       before += borrower.given;
     }
@@ -231,13 +234,31 @@ struct PageLender::Impl {
     return rest;
   }
 
-  void take(Borrower& borrower, std::int64_t bytes) {
+  using Grants = std::map<std::string, PageGrant>;
+  static PageGrant grant_of(const Grants& granted, const Borrower& borrower) {
+    const auto found = granted.find(borrower.party);
+    return found == granted.end() ? PageGrant{} : found->second;
+  }
+
+  // How long the holes of all recalls take: one thread punches them.
+  Duration time_to_take(const Grants& granted) const {
+    std::int64_t bytes = 0;
+    for (const Borrower& borrower : borrowers) {
+      const PageGrant grant = grant_of(granted, borrower);
+      if (borrower.broken || grant.keep >= grant.bytes) continue;
+      bytes += std::max<std::int64_t>(borrower.given - grant.keep, 0);
+    }
+    return from_seconds(static_cast<double>(bytes) / options.take_rate);
+  }
+
+  bool take(Borrower& borrower, std::int64_t bytes) {
     if (!punch(borrower.file, bytes, borrower.size)) {
       log_error(fmt::format("--lend-pages: memory cannot be taken back from {}: {}", borrower.party,
                             std::strerror(errno)));
-      return;
+      return false;
     }
     borrower.given = bytes;
+    return true;
   }
 
   // The system gives the memory now, to this process.
@@ -310,7 +331,7 @@ PageLender::PageLender(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PageLender::~PageLender() = default;
 
 Result<std::unique_ptr<PageLender>> PageLender::start(const Options& options, const Clock& clock) {
-  CHECK(options.most > 0);
+  CHECK(options.most > 0 && options.take_rate > 0);
   auto impl = std::make_unique<Impl>(options, clock);
   RETURN_IF_ERROR(impl->open());
   return std::unique_ptr<PageLender>(new PageLender(std::move(impl)));

@@ -5,6 +5,8 @@
 //
 // - Memory is taken from the system here, before a borrower hears of it: it counts as memory of
 //   this process, and a borrower that writes to it needs no more.
+// - The kernel needs time for a large hole. So it is punched in slices, from the end of the memory,
+//   which begin as long before the recall's deadline as they take. The borrower hears of each.
 // - A borrower that goes on writing after its hole fills it again. The thread looks once a second
 //   and punches again, until the borrower closes its end or dies.
 // Owner: the server. Threads: any may call. Units: bytes.
@@ -31,6 +33,8 @@ class PageLender {
     std::int64_t most = 0;  // of all borrowers together
     // The memory that the system can still give. Growth leaves kSpare of it.
     std::function<std::int64_t()> available = {};
+    // Bytes a second that this process is sure to take back: half of what a busy core does.
+    double take_rate = 4e9;
   };
   static constexpr std::int64_t kSpare = std::int64_t{64} << 20;
 
@@ -44,7 +48,7 @@ class PageLender {
   std::int64_t backed() const;
   std::int32_t borrowers() const;  // that are connected, and have proved the token
   std::int64_t refused() const;    // connections without the token
-  // The latest that memory came back after the time at which it had to be, since the start.
+  // The latest that all of a recall came back after its deadline, since the start; not before: 0.
   Duration latest_return() const;
 
  private:

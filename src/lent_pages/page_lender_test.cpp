@@ -16,25 +16,24 @@
 #include <memory>
 #include <thread>
 
-#include "base/rng.h"
 #include "lent_pages/page_borrower.h"
 #include "lent_pages/page_lender.h"
 #include "lent_pages/page_link.h"
 #include "offload/lent_tier.h"
+#include "tests/support/tier_moves.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kPage = 4096;
-// SLUICE_LEND_MIB: for figures of PagesComeBackFromAStoppedBorrower; the other tests need the
-// default.
-const std::int64_t kLoan = [] {
-  const char* const given = std::getenv("SLUICE_LEND_MIB");
-  return given != nullptr ? std::int64_t{std::atoi(given)} << 20 : 64 * kPage;
-}();
+// SLUICE_LEND_MIB: for figures of PagesComeBackFromAStoppedBorrower, with blocks as large as KV
+// blocks are; the other tests need the default.
+const char* const given_mib = std::getenv("SLUICE_LEND_MIB");
+const std::int64_t kPage = given_mib != nullptr ? 256 << 10 : 4096;
+const std::int64_t kLoan =
+    given_mib != nullptr ? std::int64_t{std::atoi(given_mib)} << 20 : 64 * kPage;
 const std::int64_t kMost = 4 * kLoan;
 const auto kPages = static_cast<std::int32_t>(kLoan / kPage);
-constexpr std::uint64_t kBytes = 4000;
+const auto kBytes = static_cast<std::uint64_t>(kPage - 96);
 constexpr std::string_view kToken = "0123456789abcdef";
 
 std::string unique_socket() {
@@ -55,11 +54,8 @@ LoanView loan(const std::string& socket, std::int64_t bytes, std::int64_t keep) 
   return {"lender/pages", "lender", bytes, keep, socket};
 }
 
-std::vector<std::byte> contents(std::uint64_t seed) {
-  std::vector<std::byte> bytes(kBytes);
-  SplitMix64 random(seed);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
-  return bytes;
+std::vector<std::byte> contents(std::int32_t page) {
+  return test::random_block(kBytes, static_cast<std::uint64_t>(page));
 }
 
 // The borrower's side: memory, tier and the thread that speaks to the lender.
@@ -67,34 +63,21 @@ struct Borrowing {
   Borrowing(const std::string& party, std::string_view token)
       : borrower(*PageBorrower::start(party, page_link_key(token), memory, clock)) {}
 
-  bool move(std::int32_t page, std::vector<std::byte>& block, bool save) {
-    const TierPage at{.page = page, .group = 0, .name = {1, 2}, .tenant = {}};
-    ++id;
-    save ? tier->save(id, at, block) : tier->load(id, at, block);
-    std::vector<TierMove> ended;
-    while (ended.empty()) {
-      tier->wait(std::chrono::seconds(1));
-      tier->poll(ended);
-    }
-    return ended[0].status.has_value();
+  static TierPage at(std::int32_t page) {
+    return {.page = page, .group = 0, .name = {1, 2}, .tenant = {}};
   }
   bool save(std::int32_t page) {
-    std::vector<std::byte> block = contents(static_cast<std::uint64_t>(page));
-    return move(page, block, true);
+    return test::save_block(*tier, at(page), contents(page)).has_value();
   }
   // The block is exact, or a miss.
   bool load(std::int32_t page) {
-    std::vector<std::byte> block(kBytes);
-    if (!move(page, block, false)) return false;
-    EXPECT_EQ(block, contents(static_cast<std::uint64_t>(page)));
-    return true;
+    return test::load_exactly(*tier, at(page), contents(page)).has_value();
   }
 
   SystemClock clock;
   std::shared_ptr<LentMemory> memory = std::make_shared<LentMemory>(kMost);  // shared with the tier
   std::unique_ptr<LentTier> tier = *LentTier::open(memory, kBytes);
   std::unique_ptr<PageBorrower> borrower;
-  std::uint64_t id = 0;
 };
 
 class LentPagesTest : public testing::Test {
@@ -209,6 +192,33 @@ TEST_F(LentPagesTest, ALenderThatEndsTakesItsMemoryWithIt) {
   EXPECT_FALSE(b.load(1));
   EXPECT_TRUE(b.save(1));
   EXPECT_TRUE(b.load(1));
+}
+
+// Large holes need time: they begin before the deadline, in slices, and small ones do not.
+TEST_F(LentPagesTest, LargeRecallsBeginBeforeTheirDeadline) {
+  const std::int64_t large = std::int64_t{80} << 20;
+  PageLender::Options options{
+      .socket = socket_, .key = page_link_key(kToken), .most = large + kLoan};
+  options.take_rate = static_cast<double>(large) / 7200;
+  lender_ = *PageLender::start(options, clock_);
+  Borrowing b("b", kToken);
+  b.borrower->set_loans({loan(socket_, large, large)});
+  Borrowing c("c", kToken);
+  c.borrower->set_loans({loan(socket_, kLoan, kLoan)});
+  lender_->set_grants({{"b", large, large, {}}, {"c", kLoan, kLoan, {}}});
+  ASSERT_TRUE(await([&] { return lender_->backed() == large + kLoan; }));
+  const TimePoint deadline = clock_.now() + std::chrono::hours(1);
+  // 80 MiB take two hours, so the first hour's slices are late already.
+  lender_->set_grants({{"b", large, 0, deadline}, {"c", kLoan, kLoan, {}}});
+  ASSERT_TRUE(await([&] { return lender_->backed() < large + kLoan; }));
+  ASSERT_TRUE(await([&] { return b.memory->given() < large; }));  // it hears of it
+  EXPECT_GE(lender_->backed(), large / 4);                        // and keeps the rest until later
+  EXPECT_EQ(lender_->latest_return(), Duration{0});
+  // After the deadline: all of it at once, and nothing of the other's.
+  lender_->set_grants({{"b", large, 0, clock_.now()}, {"c", kLoan, kLoan, {}}});
+  ASSERT_TRUE(await([&] { return lender_->backed() == kLoan; }));
+  EXPECT_GT(lender_->latest_return(), Duration{0});
+  EXPECT_EQ(c.memory->usable(), kLoan);
 }
 
 // Takes and punches while loads run: each is exact or a miss.
@@ -327,7 +337,8 @@ TEST_F(LentPagesTest, PagesComeBackFromAStoppedBorrower) {
     ASSERT_TRUE(await([&] { return lender_->backed() == kLoan; }));
     ASSERT_TRUE(process.fill());
     process.stop();
-    lender_->set_grants({{"b", kLoan, 0, clock_.now() + std::chrono::milliseconds(2)}});
+    // As after a recall of the coordinator.
+    lender_->set_grants({{"b", kLoan, 0, clock_.now() + PageOffer::kGrace}});
     ASSERT_TRUE(await([&] { return lender_->backed() == 0; }));
     // Pages that it writes when it goes on are taken again, until it knows.
     process.signal(SIGCONT);

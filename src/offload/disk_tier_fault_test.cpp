@@ -29,6 +29,7 @@
 #include "offload/page_format.h"
 #include "offload/read_queue.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/tier_moves.h"
 
 namespace sluice {
 namespace {
@@ -117,36 +118,17 @@ class DiskFaultFixture : public testing::Test {
   std::unique_ptr<DiskTier> open() { return open(options()); }
 
   static std::vector<std::byte> block(std::uint64_t name) {
-    std::vector<std::byte> bytes(kFaultBlock);
-    SplitMix64 random(name);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
-    return bytes;
+    return test::random_block(kFaultBlock, name);
   }
   static TierPage page(std::int32_t number, std::uint64_t name) {
     return {number, 0, {name, 7}, {}};
   }
-  static Status end_of(DiskTier& tier) {
-    std::vector<TierMove> ended;
-    while (ended.empty()) {
-      tier.wait(std::chrono::seconds(1));
-      tier.poll(ended);
-    }
-    EXPECT_EQ(ended.size(), 1U);
-    return std::move(ended[0].status);
+  static Status save(KvTier& tier, std::int32_t number, std::uint64_t name) {
+    return test::save_block(tier, page(number, name), block(name));
   }
-  static Status save(DiskTier& tier, std::int32_t number, std::uint64_t name) {
-    const std::vector<std::byte> bytes = block(name);
-    tier.save(1, page(number, name), bytes);
-    return end_of(tier);
-  }
-  static Status load(DiskTier& tier, std::int32_t number, std::uint64_t name) {
-    std::vector<std::byte> bytes(kFaultBlock);
-    tier.load(2, page(number, name), bytes);
-    Status status = end_of(tier);
-    if (status) {
-      EXPECT_EQ(bytes, block(name)) << "page " << number;
-    }
-    return status;
+  // Whether the page gives the block of this name.
+  static Status load(KvTier& tier, std::int32_t number, std::uint64_t name) {
+    return test::load_exactly(tier, page(number, name), block(name));
   }
   std::string segment(int number = 0) const {
     for (const auto& entry : fs::directory_iterator(folder_.file("kv"))) {

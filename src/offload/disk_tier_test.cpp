@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "offload/page_format.h"
 #include "offload/tier_folder.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/tier_moves.h"
 
 namespace sluice {
 namespace {
@@ -53,40 +53,19 @@ class DiskTierTest : public testing::Test {
     return tier ? "opens" : tier.error().message;
   }
 
-  static std::vector<std::byte> block(std::uint64_t seed) {
-    std::vector<std::byte> bytes(kBlock);
-    SplitMix64 random(seed);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
-    return bytes;
+  static std::vector<std::byte> block(std::uint64_t name) {
+    return test::random_block(kBlock, name);
   }
   static TierPage page(std::int32_t number, std::uint64_t name) {
     return {number, 1, {name, 7}, {}};
   }
 
-  // The end of the only move under way.
-  static Status end_of(DiskTier& tier) {
-    std::vector<TierMove> ended;
-    for (int i = 0; i < 100 && ended.empty(); ++i) {
-      tier.wait(std::chrono::milliseconds(100));
-      tier.poll(ended);
-    }
-    EXPECT_EQ(ended.size(), 1U);
-    return ended.empty() ? Status(internal_error("no end")) : std::move(ended[0].status);
-  }
-  static Status save(DiskTier& tier, std::int32_t number, std::uint64_t name) {
-    const std::vector<std::byte> bytes = block(name);
-    tier.save(1, page(number, name), bytes);
-    return end_of(tier);
+  static Status save(KvTier& tier, std::int32_t number, std::uint64_t name) {
+    return test::save_block(tier, page(number, name), block(name));
   }
   // Whether the page gives the block of this name.
-  static Status load(DiskTier& tier, std::int32_t number, std::uint64_t name) {
-    std::vector<std::byte> bytes(kBlock);
-    tier.load(2, page(number, name), bytes);
-    Status status = end_of(tier);
-    if (status) {
-      EXPECT_EQ(bytes, block(name));
-    }
-    return status;
+  static Status load(KvTier& tier, std::int32_t number, std::uint64_t name) {
+    return test::load_exactly(tier, page(number, name), block(name));
   }
   std::string segment() const {
     for (const auto& entry : fs::directory_iterator(folder_.file("kv"))) {

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "base/shared_memory.h"
+#include "tests/support/tier_moves.h"
 
 namespace sluice {
 namespace {
@@ -22,12 +23,7 @@ namespace {
 constexpr std::int64_t kPage = 4096;
 constexpr std::uint64_t kBytes = 4000;
 
-std::vector<std::byte> contents(std::uint64_t seed) {
-  std::vector<std::byte> bytes(kBytes);
-  SplitMix64 random(seed);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
-  return bytes;
-}
+std::vector<std::byte> contents(std::uint64_t seed) { return test::random_block(kBytes, seed); }
 
 TierPage page_of(std::int32_t page, std::uint64_t seed) {
   return {.page = page, .group = 0, .name = {7, seed}, .tenant = {1, seed % 3}};
@@ -43,35 +39,18 @@ class LentTierTest : public testing::Test {
     memory_->set(lender, std::make_unique<FileDescriptor>(*std::move(file)), pages * kPage);
     return files_[lender].get();
   }
-  bool ends_well(std::uint64_t id) {
-    std::vector<TierMove> ended;
-    while (ended.empty()) {
-      tier_->wait(std::chrono::seconds(1));
-      tier_->poll(ended);
-    }
-    EXPECT_EQ(ended.size(), 1U);
-    EXPECT_EQ(ended[0].id, id);
-    return ended[0].status.has_value();
-  }
   bool save(std::int32_t page, std::uint64_t seed) {
-    const std::vector<std::byte> block = contents(seed);
-    tier_->save(++ids_, page_of(page, seed), block);
-    return ends_well(ids_);
+    return test::save_block(*tier_, page_of(page, seed), contents(seed)).has_value();
   }
   bool load(std::int32_t page, std::uint64_t seed) {
-    std::vector<std::byte> block(kBytes);
     tier_->touch(page);
-    tier_->load(++ids_, page_of(page, seed), block);
-    if (!ends_well(ids_)) return false;
-    EXPECT_EQ(block, contents(seed));
-    return true;
+    return test::load_exactly(*tier_, page_of(page, seed), contents(seed)).has_value();
   }
 
   // Shared with the tier.
   std::shared_ptr<LentMemory> memory_ = std::make_shared<LentMemory>(16 * kPage);
   std::unique_ptr<LentTier> tier_ = *LentTier::open(memory_, kBytes);
   std::map<std::string, FileDescriptor> files_;
-  std::uint64_t ids_ = 0;
 };
 
 TEST_F(LentTierTest, KeepsBlocksWhileTheyAreLent) {

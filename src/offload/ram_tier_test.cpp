@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tests/support/tier_moves.h"
 
 namespace sluice {
 namespace {
@@ -43,32 +44,16 @@ class RamTierTest : public testing::Test {
     ASSERT_TRUE(tier) << tier.error().message;
     tier_ = *std::move(tier);
   }
-  Status end_of(std::uint64_t id) {
-    std::vector<TierMove> ended;
-    while (ended.empty()) {
-      tier_->wait(std::chrono::seconds(1));
-      tier_->poll(ended);
-    }
-    EXPECT_EQ(ended.size(), 1U);
-    EXPECT_EQ(ended[0].id, id);
-    return ended[0].status;
-  }
   Status save(std::int32_t page, std::uint64_t seed, bool noise = false) {
-    const RamBytes block = ram_block(seed, noise);
-    tier_->save(++ids_, ram_page(page, seed), block);
-    return end_of(ids_);
+    return test::save_block(*tier_, ram_page(page, seed), ram_block(seed, noise));
   }
   bool load(std::int32_t page, std::uint64_t seed, bool noise = false) {
-    RamBytes block(kRamBlock);
     tier_->touch(page);
-    tier_->load(++ids_, ram_page(page, seed), block);
-    const Status status = end_of(ids_);
+    const Status status = test::load_exactly(*tier_, ram_page(page, seed), ram_block(seed, noise));
     if (!status) {
       EXPECT_EQ(status.error().code, ErrorCode::kNotFound);
-      return false;
     }
-    EXPECT_EQ(block, ram_block(seed, noise));
-    return true;
+    return status.has_value();
   }
 
   std::unique_ptr<RamTier> tier_;
