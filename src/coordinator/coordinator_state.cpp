@@ -50,9 +50,10 @@ void CoordinatorState::store(std::function<void(bool stored)> done) {
   if (changes.empty() && leader_->idle()) return done(leader_->leads());
   const std::uint64_t id = next_wait_++;
   waiting_[id] = std::move(done);
-  leader_->write(std::move(changes), [this, id] {
+  const bool looks = changes.empty();
+  leader_->write(std::move(changes), [this, id, looks] {
     const auto found = waiting_.extract(id);
-    if (!found.empty()) found.mapped()(true);
+    if (!found.empty()) found.mapped()(!looks || leader_->leads());
   });
 }
 

@@ -174,6 +174,11 @@ void EtcdLeader::Write::add(EtcdChange change) {
 
 void EtcdLeader::write(std::vector<EtcdChange> changes, std::function<void()> stored) {
   CHECK(phase_ == Phase::kLeads);
+  // Nothing to store: it waits for what is under way, not for a transaction of its own.
+  if (changes.empty() && !queue_.empty()) {
+    queue_.back().stored.push_back(std::move(stored));
+    return;
+  }
   // A write that was sent must not change: etcd may have it, and a repeat would be taken for it.
   const std::size_t open = tried_ ? 1 : 0;
   if (queue_.size() <= open) queue_.emplace_back();

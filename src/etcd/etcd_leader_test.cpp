@@ -113,6 +113,30 @@ TEST_F(EtcdLeaderTest, RepeatsAWriteWithoutAnAnswer) {
   EXPECT_EQ(etcd_.values()["/p/state/x"], "2");
 }
 
+// Many heartbeats come during each write: none of them makes one more.
+TEST_F(EtcdLeaderTest, ALookWaitsForTheWritesBeforeItAndMakesNone) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  std::vector<int> order;
+  a.leader.write({{"x", "1"}}, [&] { order.push_back(1); });
+  a.leader.write({}, [&] { order.push_back(2); });
+  a.leader.write({{"x", "2"}}, [&] { order.push_back(3); });
+  a.leader.write({}, [&] { order.push_back(4); });
+  const auto answer_next = [&] {
+    ASSERT_EQ(a.wire.calls.size(), 1U);
+    const Wire::Call call = a.wire.calls.front();
+    a.wire.calls.pop_front();
+    call.done(etcd_.handle(call.call));
+  };
+  EXPECT_TRUE(order.empty());
+  answer_next();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  answer_next();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_TRUE(a.wire.calls.empty());
+  EXPECT_TRUE(a.leader.idle());
+}
+
 TEST_F(EtcdLeaderTest, ALeaderThatIsCutOffIsFenced) {
   Process a(clock_, "a");
   Process b(clock_, "b");
