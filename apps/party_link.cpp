@@ -4,10 +4,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
+#include "apps/host_name.h"
 #include "base/log.h"
 #include "http/fetch.h"
 #include "lending/lending_json.h"
@@ -20,16 +19,9 @@ constexpr Duration kAnswerTime = std::chrono::seconds(1);
 }  // namespace
 
 std::string lend_party_name(std::string_view word) {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  std::string name(host.data());
-  std::erase_if(name, [](char c) {
-    return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             c == '-' || c == '.');
-  });
-  name.resize(std::min<std::size_t>(name.size(), 40));
-  return fmt::format("{}-{}{}{}", name.empty() ? "serve" : name, getpid(), word.empty() ? "" : ".",
-                     word);
+  // Shorter than a name may be, so that the rest has room.
+  const std::string host = host_name("serve").substr(0, 40);
+  return fmt::format("{}-{}{}{}", host, getpid(), word.empty() ? "" : ".", word);
 }
 
 std::string random_lend_word() {
