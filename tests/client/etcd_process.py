@@ -1,9 +1,7 @@
-"""An etcd process for a test, and a wire to it that can be cut."""
+"""An etcd process for a test."""
 
 import signal
-import socket
 import subprocess
-import threading
 import time
 import urllib.request
 
@@ -46,55 +44,3 @@ class Etcd:
         self.process.send_signal(by)
         self.process.send_signal(signal.SIGCONT)
         self.process.wait(timeout=WAIT)
-
-
-class Wire(threading.Thread):
-    """Passes bytes to etcd until it is cut; then connections are closed and new ones refused."""
-
-    def __init__(self, port):
-        super().__init__(daemon=True)
-        self.target, self.is_cut, self.sockets = port, False, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.start()
-
-    def run(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            if self.is_cut:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", self.target))
-            self.sockets += [near, far]
-            for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
-
-    @staticmethod
-    def close(*ends):
-        for end in ends:
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def copy(self, source, target):
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-        except OSError:
-            pass
-        self.close(source, target)
-
-    def cut(self, is_cut):
-        self.is_cut = is_cut
-        self.close(*self.sockets)
-
-    def end(self):
-        self.cut(True)
-        self.close(self.listener)
-        self.join(timeout=WAIT)
-        for end in (self.listener, *self.sockets):
-            end.close()

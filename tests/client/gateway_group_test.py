@@ -13,9 +13,10 @@ import subprocess
 import time
 
 import pytest
-from etcd_process import WAIT, Etcd, Wire, await_that
+from etcd_process import WAIT, Etcd, await_that
 from gateway_test import KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway, write_config
 from serving import BINARY, free_port
+from wire import Wire
 
 pytestmark = pytest.mark.skipif(shutil.which("etcd") is None,
                                 reason="SKIPPED: no etcd; run: tools/install.sh campaigns")

@@ -5,7 +5,6 @@ import ctypes
 import http.client
 import json
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from lend_move_test import pss
 from lend_test import MIB, TOKEN, Burst, Coordinator, await_metric, metric
 from serving import LONG_WAIT, NAME, PATIENCE, Server
+from wire import Wire
 
 LEAST, BUDGET = 16 * MIB, 32 * MIB  # KV memory grows by 16 MiB
 WHOLE = 2 * LEAST + BUDGET
@@ -124,50 +124,6 @@ class Network:
         return self.lose(self.first, "e0", "10.77.1.1")
 
 
-class SlowWire(threading.Thread):
-    """Passes bytes to the coordinator, in its namespace, `delay` seconds late both ways."""
-
-    def __init__(self, place, port):
-        super().__init__(daemon=True)
-        self.place, self.port, self.delay = place, port, 0
-        self.listener = place.call(socket.create_server, ("10.77.1.1", 0))
-        self.at = f"10.77.1.1:{self.listener.getsockname()[1]}"
-        self.start()
-
-    def run(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = self.place.call(socket.create_connection, ("127.0.0.1", self.port))
-            threading.Thread(target=self.copy, args=(near, far), daemon=True).start()
-
-    def copy(self, near, far):
-        with near, far:
-            while True:
-                for source in select.select((near, far), (), ())[0]:
-                    try:
-                        data = source.recv(65536)
-                        if not data:
-                            return
-                        time.sleep(self.delay)
-                        (far if source is near else near).sendall(data)
-                    except OSError:
-                        return
-
-    def slow(self):
-        self.delay = 0.15
-
-        def heal():
-            self.delay = 0
-        return heal
-
-    def end(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
 class Watch(threading.Thread):
     """Adds up what both servers have, until its end: their KV limits, and their memory beyond what
     they had at first."""
@@ -248,7 +204,15 @@ def part(first, second, fault):
 
 def test_no_fault_of_the_network_lends_memory_twice_or_fails_a_request(network, tmp_path):
     coordinator = Coordinator(tmp_path, LEAST, BUDGET, "0.0.0.0", network.middle.prefix)
-    wire = SlowWire(network.middle, coordinator.port)
+    wire = Wire(coordinator.port, "10.77.1.1", network.middle.call)
+
+    def slow():
+        wire.delay = 0.15
+
+        def heal():
+            wire.delay = 0
+        return heal
+
     try:
         second_at = f"10.77.2.1:{coordinator.port}"
         with Apart(network.first, *coordinator.options(wire.at)) as first, \
@@ -256,7 +220,7 @@ def test_no_fault_of_the_network_lends_memory_twice_or_fails_a_request(network, 
             for server in (first, second):
                 await_metric(server, "kv_lending_joined", lambda value: value == 1)
             watch = Watch(first, second)
-            for fault in (network.cut, network.lose_answers, network.lose_requests, wire.slow):
+            for fault in (network.cut, network.lose_answers, network.lose_requests, slow):
                 part(first, second, fault)
             watch.end()
             state = books(network, coordinator)
