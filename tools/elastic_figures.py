@@ -5,34 +5,30 @@ and `sluice profile`, beside the paper's own numbers, as Markdown for docs/elast
     tools/elastic_figures.py build/release/apps/sluice [--page docs/elastic-memory.md] [--seeds 10]
         [--real models/demo]
 
---page writes the tables between the markers of the page. --real also runs figure 12 with a
-coordinator and two servers of that model on this machine; without it the page says "not measured".
+--page writes the tables between the markers of the page, and pictures of them into images/ beside
+it (elastic_pictures.py). --real also runs figure 12 with a coordinator and two servers of that
+model on this machine; without it the page says "not measured".
 Everything simulated takes about a minute on one core. The choices here are the paper's where the
 paper states them; the simulator's constants are its own (docs/simulator.md), and none is set here.
 """
 
 import argparse
-import contextlib
-import http.client
 import json
 import os
 import random
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
-from ready_server import ReadyServer, free_port
+import elastic_pictures
+import elastic_real
 
 GB = 1e9
 BEGIN, END = "<!-- figures of tools/elastic_figures.py -->", "<!-- end of figures -->"
 TTFT_MS, TBT_MS = 1000, 100  # section 4.1
 PREFIX_PIECES, PIECE = 195, 512  # 99,840 tokens of a document
 HBM_SHARE = 0.8  # of the data sheet's bandwidth, as the simulator has it
-MIB = 1 << 20
 
 
 class Study:
@@ -411,106 +407,23 @@ def streamed_on_a100(study):
                                                                       "tokens/s"), rows)
 
 
-class Load(threading.Thread):
-    """Calls of one server, `clients` at a time, until stop()."""
-
-    def __init__(self, port, model, clients):
-        super().__init__()
-        self.port, self.model = port, model
-        self.going = threading.Event()
-        self.going.set()
-        self.failed = []
-        self.clients = [threading.Thread(target=self.call, args=(i,)) for i in range(clients)]
-
-    def run(self):
-        for client in self.clients:
-            client.start()
-        for client in self.clients:
-            client.join()
-
-    def call(self, index):
-        body = json.dumps({"model": self.model, "prompt": [10 + index % 100] * 400 + [index],
-                           "max_tokens": 100, "ignore_eos": True})
-        while self.going.is_set():
-            link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-            link.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-            answer = link.getresponse()
-            text = answer.read()
-            link.close()
-            if answer.status != 200:
-                self.failed.append(text)
-                return
-
-    def stop(self):
-        self.going.clear()
-
-
-def limit_of(port):
-    """kv_limit_bytes of a server."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    link.request("GET", "/metrics")
-    text = link.getresponse().read().decode()
-    link.close()
-    return float(re.search(r"kv_limit_bytes(?:{[^}]*})? ([0-9.e+]+)", text).group(1))
-
-
-def seconds_until(test):
-    start = time.monotonic()
-    while not test():
-        if time.monotonic() > start + 60:
-            return None
-        time.sleep(0.01)
-    return time.monotonic() - start
-
-
-@contextlib.contextmanager
-def two_servers(sluice, model, folder, least, budget):
-    token = os.path.join(folder, "token")
-    with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as out:
-        out.write("0123456789abcdef0123456789abcdef\n")
-    port = free_port()
-    with subprocess.Popen([sluice, "coordinator", "--port", str(port), "--token-file", token,
-                           "--budget", f"cpu={budget}", "--expiry", "2"],
-                          stderr=subprocess.DEVNULL) as coordinator:
-        try:
-            serve = [sluice, "serve", model, "--max-num-seqs", "256", "--max-model-len", "2048",
-                     "--lend", f"http://127.0.0.1:{port}", "--lend-token-file", token,
-                     "--kv-cache-memory", f"{least}-{least + budget}"]
-            with ReadyServer(serve) as one, ReadyServer(serve) as other:
-                time.sleep(3)  # nothing is granted for one expiry after a start
-                yield one, other
-        finally:
-            coordinator.terminate()
-
-
 def elasticity(study, model, folder):
-    least, budget = 8 * MIB, 48 * MIB
-    half = (2 * least + budget) / 2
-    name = os.path.basename(model.rstrip("/"))
-    rows = []
-    with two_servers(study.sluice, model, folder, least, budget) as (one, other):
-        for turn, (busy, idle) in enumerate(((one, other), (other, one), (one, other))):
-            load = Load(busy.port, name, 120)
-            load.start()
-            took = seconds_until(lambda port=busy.port: limit_of(port) > half)
-            time.sleep(2)
-            rows.append((turn + 1, "first" if busy is one else "second",
-                         "not within 60 s" if took is None else f"{took:.2f}",
-                         number(limit_of(busy.port) / MIB, 0),
-                         number(limit_of(idle.port) / MIB, 0)))
-            load.stop()
-            load.join()
-            if load.failed:
-                sys.exit(f"a call failed: {load.failed[0]}")
+    """The table, and its picture."""
+    found = elastic_real.measure(study.sluice, model, folder)
     study.table("**Figure 12, real, small: memory follows the load.** Two `serve --lend` of the "
-                "demo model with "
-                f"{(2 * least + budget) // MIB} MiB together on two cores that other programs "
-                f"used as well; bursts of 120 clients on one and then "
-                "on the other, whose memory the first must give back",
+                f"demo model with {found.whole_mib} MiB together on two cores that other programs "
+                "used as well; bursts of 120 clients on one and then on the other, whose memory "
+                "the first must give back",
                 ("burst", "on server", "seconds until it has more than half", "its limit, MiB",
-                 "the other's limit, MiB"), rows, "tools/elastic_figures.py "
-                                                  "build/release/apps/sluice "
-                                                  "--real models/demo")
+                 "the other's limit, MiB"),
+                [(i + 1, one.server, "not within 60 s" if one.took is None else f"{one.took:.2f}",
+                  number(one.limit_mib, 0), number(one.other_mib, 0))
+                 for i, one in enumerate(found.bursts)])
+    study.say("![KV limits of two servers over three bursts](images/elastic-limits.svg)")
+    study.say("`tools/elastic_figures.py build/release/apps/sluice --real models/demo`")
+    return elastic_pictures.limits_picture(found.samples, [(one.begin, one.end, one.server)
+                                                           for one in found.bursts],
+                                           found.whole_mib)
 
 
 # ---------------------------------------------------------------- all of it
@@ -556,15 +469,21 @@ def main():
         long_gain = long_prompts(study)
         producers(study, found)
         streamed_on_a100(study)
+        limits = None
         if options.real:
-            elasticity(study, options.real, folder)
+            limits = elasticity(study, options.real, folder)
         else:
             study.say("**Figure 12, real**: not measured; `--real MODEL` does it.")
         details, study.lines = study.lines, []
         goals(study, found, long_gain)
+        study.say("![Peak TTFT of bursts by system](images/elastic-burst.svg)")
     lines = study.lines + details
     if options.page:
         write_page(options.page, lines)
+        images = os.path.join(os.path.dirname(os.path.abspath(options.page)), "images")
+        elastic_pictures.write_pictures(options.page, images)
+        if limits:
+            elastic_pictures.write_picture(images, "elastic-limits.svg", limits)
     else:
         print("\n".join(lines))
     print(f"{study.runs} simulations and profiles", file=sys.stderr)
