@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/large_pages.h"
 #include "base/log.h"
 #include "base/shared_memory.h"
 #include "lent_pages/page_link.h"
@@ -50,6 +52,18 @@ bool punch(const FileDescriptor& file, std::int64_t from, std::int64_t end) {
     }
     if (errno != EINTR) return false;
   }
+}
+
+// Large pages go back to the system some fifty times as fast as small ones. The kernel gives them
+// only to a mapping that asks; what it does not give is small.
+void ask_for_large_pages(const FileDescriptor& file, std::int64_t from, std::int64_t bytes) {
+  const auto length = static_cast<std::size_t>(bytes);
+  void* const map = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), from);
+  if (map == MAP_FAILED) return;
+  if (::madvise(map, length, MADV_HUGEPAGE) == 0) {
+    static_cast<void>(::madvise(map, length, MADV_POPULATE_WRITE));
+  }
+  ::munmap(map, length);
 }
 
 // A seal against more seals, so that no borrower can seal the file against the punch.
@@ -265,6 +279,7 @@ struct PageLender::Impl {
   bool grow(Borrower& borrower, std::int64_t bytes) {
     const std::int64_t step = bytes - borrower.given;
     const bool there = !options.available || options.available() >= step + kSpare;
+    if (there && large_pages) ask_for_large_pages(borrower.file, borrower.given, step);
     if (there && ::fallocate(borrower.file.get(), 0, borrower.given, step) == 0) {
       borrower.given = bytes;
       return true;
@@ -312,6 +327,7 @@ struct PageLender::Impl {
 
   const Options options;
   const Clock& clock;
+  const bool large_pages = grants_large_pages(shared_large_page_rule());
   FileDescriptor listener;
   FileDescriptor bell;
   std::atomic<bool> stopping = false;

@@ -7,6 +7,7 @@
 //   this process, and a borrower that writes to it needs no more.
 // - The kernel needs time for a large hole. So it is punched in slices, from the end of the memory,
 //   which begin as long before the recall's deadline as they take. The borrower hears of each.
+//   Memory is taken in large pages where the system allows it (base/large_pages.h): much faster.
 // - A borrower that goes on writing after its hole fills it again. The thread looks once a second
 //   and punches again, until the borrower closes its end or dies.
 // Owner: the server. Threads: any may call. Units: bytes.
