@@ -18,13 +18,17 @@ std::size_t size_of(const std::string& key, const std::optional<std::string>& va
 
 EtcdLeader::EtcdLeader(EtcdLeaderOptions options, EtcdCalls& calls, const Clock& clock,
                        Listener& listener)
-    : options_(std::move(options)), calls_(calls), clock_(clock), listener_(listener) {
-  CHECK(!options_.prefix.empty() && !options_.name.empty() && options_.ttl_s > 0);
+    : options_(std::move(options)),
+      calls_(calls),
+      clock_(clock),
+      listener_(listener),
+      lease_(options_.ttl_s, calls, clock,
+             {.failed = [this](const std::string& cause) { fail(cause); },
+              .ended = [this](const std::string& cause) { lose(cause); }}) {
+  CHECK(!options_.prefix.empty() && !options_.name.empty());
 }
 
-bool EtcdLeader::lease_is_valid() const { return lease_ != 0 && clock_.now() < lease_ends_; }
-
-bool EtcdLeader::leads() const { return phase_ == Phase::kLeads && lease_is_valid(); }
+bool EtcdLeader::leads() const { return phase_ == Phase::kLeads && lease_.is_valid(); }
 
 std::string EtcdLeader::commit(std::uint64_t number) const {
   return fmt::format("{}.{}:{}", options_.name, term_, number);
@@ -32,13 +36,12 @@ std::string EtcdLeader::commit(std::uint64_t number) const {
 
 void EtcdLeader::tick() {
   if (phase_ == Phase::kResigned) return;
-  if (lease_ != 0 && !lease_is_valid()) lose("its lease has ended");
+  lease_.tick();
   // An etcd that is full renews leases and refuses writes. Callers must not wait for it.
   if (tried_ && clock_.now() - tried_since_ > kPatience * std::chrono::seconds(options_.ttl_s)) {
     lose("etcd does not store a write");
   }
-  renew();
-  if (!lease_is_valid() || calling_ || clock_.now() < next_try_) return;
+  if (!lease_.is_valid() || calling_ || clock_.now() < next_try_) return;
   switch (phase_) {
     case Phase::kFollows: return campaign();
     case Phase::kReads: return read();
@@ -47,41 +50,13 @@ void EtcdLeader::tick() {
   }
 }
 
-void EtcdLeader::renew() {
-  const TimePoint now = clock_.now();
-  if (renewing_ || now < renew_at_) return;
-  renewing_ = true;
-  calls_.call(lease_ == 0 ? etcd_grant(options_.ttl_s) : etcd_keep_alive(lease_),
-              [this, asked = lease_, now](const Result<std::string>& body) {
-                lease_answered(asked, now, body);
-              });
-}
-
-void EtcdLeader::lease_answered(std::int64_t asked, TimePoint sent,
-                                const Result<std::string>& body) {
-  renewing_ = false;
-  renew_at_ = clock_.now() + kRetry;
-  if (phase_ == Phase::kResigned) return;
-  // Renewals of a lease that was given up: its leader key may still be there and must end with it.
-  if (asked != lease_) return;
-  const auto lease =
-      body ? parse_etcd_lease(*body) : Result<EtcdLease>(tl::unexpected(body.error()));
-  if (!lease) return fail(lease.error().message);
-  if (asked != 0 && lease->id != asked) return fail("etcd's answer is about another lease");
-  if (lease->ttl_s == 0) return lose("etcd has ended its lease");
-  lease_ = lease->id;
-  lease_ends_ = sent + std::chrono::seconds(lease->ttl_s);
-  renew_at_ = sent + std::chrono::milliseconds(lease->ttl_s * 1000 / 3);
-}
-
 void EtcdLeader::fail(const std::string& cause) {
   cause_ = cause;
   next_try_ = clock_.now() + kRetry;
 }
 
 void EtcdLeader::lose(const std::string& cause) {
-  lease_ = 0;
-  renew_at_ = TimePoint{};
+  lease_.drop(Duration(0));
   const bool led = phase_ == Phase::kLeads;
   phase_ = Phase::kFollows;
   calling_ = false;  // answers of an earlier term are not looked at
@@ -99,7 +74,7 @@ void EtcdLeader::campaign() {
   EtcdTransaction transaction;
   transaction.absent = {options_.prefix + "/leader"};
   transaction.changes = {{options_.prefix + "/commit", commit(0)}};
-  transaction.lease = lease_;
+  transaction.lease = lease_.id();
   transaction.leased = {{options_.prefix + "/leader", options_.name}};
   calling_ = true;
   calls_.call(etcd_transaction(transaction), [this, term = term_](const Result<std::string>& body) {
@@ -114,8 +89,7 @@ void EtcdLeader::campaign_answered(const Result<std::string>& body) {
   if (!outcome) {
     // The key may have been made. With another lease it ends by itself.
     fail(outcome.error().message);
-    lease_ = 0;
-    renew_at_ = clock_.now() + kRetry;
+    lease_.drop(kRetry);
     return;
   }
   next_try_ = clock_.now() + kRetry;
@@ -154,7 +128,7 @@ void EtcdLeader::read_answered(const Result<std::string>& body) {
     state_.push_back(std::move(pair));
   }
   if (range->more) return read();
-  if (!lease_is_valid()) return;  // tick() sees to it
+  if (!lease_.is_valid()) return;  // tick() sees to it
   phase_ = Phase::kLeads;
   listener_.on_lead(epoch_, std::exchange(state_, {}));
 }
@@ -229,7 +203,7 @@ void EtcdLeader::flush_answered(std::uint64_t term, const Result<std::string>& b
 }
 
 std::optional<EtcdCall> EtcdLeader::resign() {
-  const std::int64_t lease = std::exchange(lease_, 0);
+  const std::int64_t lease = lease_.release();
   phase_ = Phase::kResigned;
   queue_.clear();
   if (lease == 0) return std::nullopt;

@@ -25,6 +25,7 @@
 #include "base/result.h"
 #include "etcd/etcd_client.h"
 #include "etcd/etcd_message.h"
+#include "etcd/lease_keeper.h"
 
 namespace sluice {
 
@@ -36,7 +37,7 @@ struct EtcdLeaderOptions {
 
 class EtcdLeader {
  public:
-  static constexpr Duration kRetry = std::chrono::milliseconds(200);
+  static constexpr Duration kRetry = LeaseKeeper::kRetry;
   static constexpr int kPatience = 5;
   // Changes of one transaction, and the bytes of their keys and values. etcd's default limits are
   // 128 operations (--max-txn-ops) and 1.5 MiB (--max-request-bytes).
@@ -84,16 +85,12 @@ class EtcdLeader {
     std::vector<std::function<void()>> stored;
   };
 
-  void renew();
   void campaign();
   void read();
   void flush();
   void lose(const std::string& cause);
   void fail(const std::string& cause);
-  bool lease_is_valid() const;
   std::string commit(std::uint64_t number) const;
-  // `asked`: the lease that was to be renewed; 0: a new one.
-  void lease_answered(std::int64_t asked, TimePoint sent, const Result<std::string>& body);
   void campaign_answered(const Result<std::string>& body);
   void read_answered(const Result<std::string>& body);
   void flush_answered(std::uint64_t term, const Result<std::string>& body);
@@ -106,10 +103,7 @@ class EtcdLeader {
   std::string cause_;
   TimePoint next_try_{};
 
-  std::int64_t lease_ = 0;
-  TimePoint lease_ends_{};
-  TimePoint renew_at_{};
-  bool renewing_ = false;
+  LeaseKeeper lease_;  // of the leader key
 
   std::uint64_t term_ = 0;  // counts times of leading, for names and late answers
   std::int64_t epoch_ = 0;

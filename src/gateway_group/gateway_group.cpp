@@ -35,56 +35,32 @@ GatewayGroup::GatewayGroup(GroupOptions options, GroupStart start, EtcdCalls& ca
       clock_(clock),
       listener_(listener),
       heard_(clock.now()),
-      lease_(start.lease),
-      lease_ends_(start.lease_ends),
+      lease_(options_.ttl_s, calls, clock,
+             {.failed = [this](const std::string& cause) { fail(cause); },
+              // An attempt that failed before says more.
+              .ended =
+                  [this](const std::string& cause) {
+                    if (cause_.empty()) fail(cause);
+                  }}),
       functions_digest_(to_hex(sha256(start.functions))) {
   CHECK(!options_.prefix.empty() && !options_.name.empty() && !options_.process.empty());
-  CHECK(options_.ttl_s > 0);
+  lease_.adopt(start.lease, start.lease_ends);
 }
 
 void GatewayGroup::tick() {
   if (ended_) return;
   const TimePoint now = clock_.now();
-  if (lease_ != 0 && now >= lease_ends_) lease_ = 0;
-  renew();
+  lease_.tick();
   if (!is_lost_ && now - heard_ > std::chrono::seconds(options_.ttl_s)) {
     is_lost_ = true;
     listener_.on_lost(cause_.empty() ? "no answer" : cause_);
   }
-  if (!calling_ && lease_ != 0 && now >= next_round_) begin_round();
+  if (!calling_ && lease_.is_valid() && now >= next_round_) begin_round();
 }
 
 void GatewayGroup::fail(const std::string& cause) {
   cause_ = cause;
   next_round_ = clock_.now() + kRetry;
-}
-
-void GatewayGroup::renew() {
-  const TimePoint now = clock_.now();
-  if (renewing_ || now < renew_at_) return;
-  renewing_ = true;
-  calls_.call(lease_ == 0 ? etcd_grant(options_.ttl_s) : etcd_keep_alive(lease_),
-              [this, asked = lease_, now](const Result<std::string>& body) {
-                lease_answered(asked, now, body);
-              });
-}
-
-void GatewayGroup::lease_answered(std::int64_t asked, TimePoint sent,
-                                  const Result<std::string>& body) {
-  renewing_ = false;
-  renew_at_ = clock_.now() + kRetry;
-  if (ended_ || asked != lease_) return;  // a renewal of a lease that was over meanwhile
-  const auto lease =
-      body ? parse_etcd_lease(*body) : Result<EtcdLease>(tl::unexpected(body.error()));
-  if (!lease) return fail(lease.error().message);
-  if (asked != 0 && lease->id != asked) return fail("etcd's answer is about another lease");
-  if (lease->ttl_s == 0) {
-    lease_ = 0;
-    return fail("etcd has ended the lease of the gateway's name");
-  }
-  lease_ = lease->id;
-  lease_ends_ = sent + std::chrono::seconds(lease->ttl_s);
-  renew_at_ = sent + std::chrono::milliseconds(lease->ttl_s * 1000 / 3);
 }
 
 // Without the name, it is claimed; with it, the use is written if it has changed.
@@ -105,7 +81,7 @@ void GatewayGroup::begin_round() {
     transaction.equal = {{name, options_.process, 0, 0}};
   } else {
     transaction.absent = {name};
-    transaction.lease = lease_;
+    transaction.lease = lease_.id();
     transaction.leased = {{name, options_.process}};
   }
   transaction.changes = {{key(std::string(kUse) + options_.name), text}};
@@ -218,7 +194,7 @@ void GatewayGroup::functions_answered(const std::string& digest, const Result<st
 
 std::optional<EtcdCall> GatewayGroup::resign() {
   ended_ = true;
-  const std::int64_t lease = std::exchange(lease_, 0);
+  const std::int64_t lease = lease_.release();
   if (lease == 0) return std::nullopt;
   return etcd_revoke(lease);
 }

@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "etcd/etcd_client.h"
 #include "etcd/etcd_message.h"
+#include "etcd/lease_keeper.h"
 #include "gateway_group/group_message.h"
 
 namespace sluice {
@@ -59,7 +60,7 @@ EtcdCall publish_functions(const std::string& prefix, const std::string& text, P
 class GatewayGroup {
  public:
   static constexpr Duration kRound = std::chrono::milliseconds(500);
-  static constexpr Duration kRetry = std::chrono::milliseconds(200);
+  static constexpr Duration kRetry = LeaseKeeper::kRetry;
   static constexpr std::int64_t kMaxKeys = 1000;  // below PREFIX/state/
   static constexpr std::size_t kMaxFunctions = std::size_t{1} << 20;
 
@@ -89,8 +90,6 @@ class GatewayGroup {
   std::optional<EtcdCall> resign();
 
  private:
-  void renew();
-  void lease_answered(std::int64_t asked, TimePoint sent, const Result<std::string>& body);
   void begin_round();
   void written(const std::string& use, const Result<std::string>& body);
   void read();
@@ -112,10 +111,7 @@ class GatewayGroup {
   std::string cause_;
   TimePoint heard_;
 
-  std::int64_t lease_ = 0;
-  TimePoint lease_ends_;
-  TimePoint renew_at_{};
-  bool renewing_ = false;
+  LeaseKeeper lease_;  // of the name
   bool has_name_ = true;
 
   bool calling_ = false;  // a round is under way
