@@ -105,7 +105,7 @@ TEST_F(LeaseKeeperTest, EtcdEndsALease) {
   get_lease();
 }
 
-// What is bound to a lease that was dropped must end with it.
+// Keys that are bound to a lease that was dropped must end with it.
 TEST_F(LeaseKeeperTest, ALateRenewalDoesNotBringADroppedLeaseBack) {
   get_lease();
   tick_after(seconds(1));
