@@ -47,6 +47,18 @@ CASES = [
     ("leader", ["-DANSWERS_BEFORE_THE_STORE"], SAFETY, "assertion"),
     ("leader", ["-DENDS_LEASES_EARLY"], SAFETY, "assertion"),
     ("leader", ["-DLIVENESS", "-DWITHOUT_EXPIRY"], LIVENESS, "acceptance cycle"),
+    ("agents", [], SAFETY, None),
+    ("agents", ["-DLIVENESS", "-DFAULTS=1"], LIVENESS, None),
+    ("agents", ["-DWITHOUT_EPOCHS"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_NUMBERS"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_KEYS"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_FENCE"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_ENDING"], SAFETY, "assertion"),
+    ("agents", ["-DEXPIRES_EARLY"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_DRAIN"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_USE"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_PLAN_EPOCHS"], SAFETY, "assertion"),
+    ("agents", ["-DLIVENESS", "-DFAULTS=1", "-DWITHOUT_EXPIRY"], LIVENESS, "acceptance cycle"),
 ]
 
 
