@@ -118,6 +118,7 @@ class AgentProcess {
              const std::map<std::string, std::string>& directories) {
     ASSIGN_OR_RETURN(const std::vector<GatewayBackbone> backbones, ask_backbones(client));
     RETURN_IF_ERROR(load(backbones, directories));
+    for (const AgentBackbone& one : machine_.backbones()) functions_.add_backbone(one.name);
     AgentLink::Options options;
     options.client = client;
     options.client.silence_timeout = kAnswerTime;

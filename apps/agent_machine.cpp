@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/sha256.h"
@@ -55,6 +56,28 @@ Result<AgentMachine::Loaded*> AgentMachine::find(const std::string& backbone) co
   const auto found = backbones_.find(backbone);
   if (found != backbones_.end()) return found->second.get();
   return not_found(fmt::format("the agent has no backbone '{}'", backbone));
+}
+
+void AgentMachine::load_backbone(const std::string& backbone, std::function<void(Status)> done) {
+  Loaded& loaded = *backbones_.at(backbone);
+  jobs_.add([this, &loaded, done = std::move(done)] {
+    loop_.post([done, status = loaded.model.reload()] { done(status); });
+  });
+}
+
+void AgentMachine::unload_backbone(const std::string& backbone) {
+  jobs_.add([&loaded = *backbones_.at(backbone)] { loaded.model.unload(); });
+}
+
+void AgentMachine::keep_workers(const std::string& backbone, std::int32_t count) {
+  jobs_.add(
+      [&loaded = *backbones_.at(backbone), count] { loaded.model.warm_workers().keep(count); });
+}
+
+std::int64_t AgentMachine::worker_bytes(const std::string& backbone) {
+  Loaded& loaded = *backbones_.at(backbone);
+  loaded.worker_bytes = std::max(loaded.worker_bytes, loaded.model.warm_workers().largest_bytes());
+  return loaded.worker_bytes;
 }
 
 Result<bool> AgentMachine::has_adapter(const std::string& backbone, const std::string& digest) {

@@ -1,6 +1,6 @@
 // AgentMachine: the AgentHost of `sluice agent`: the backbones of its gateway in shared memory, and
-// function processes on them. A thread of its own ends processes. Owner: the command. Threads: the
-// event loop's; load() before the loop runs.
+// function processes on them. A thread of its own loads backbones and ends processes, in the order
+// of the calls. Owner: the command. Threads: the event loop's; load() before the loop runs.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,10 @@ class AgentMachine final : public AgentHost {
   // The loaded ones.
   std::vector<AgentBackbone> backbones() const;
 
+  void load_backbone(const std::string& backbone, std::function<void(Status)> done) override;
+  void unload_backbone(const std::string& backbone) override;
+  void keep_workers(const std::string& backbone, std::int32_t count) override;
+  std::int64_t worker_bytes(const std::string& backbone) override;
   Result<bool> has_adapter(const std::string& backbone, const std::string& digest) override;
   Status add_adapter(const std::string& backbone, const std::string& digest,
                      std::string_view bytes) override;
@@ -48,6 +52,7 @@ class AgentMachine final : public AgentHost {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     std::string digest;
+    std::int64_t worker_bytes = 0;  // of the largest warm worker, as far as was seen
   };
 
   Result<Loaded*> find(const std::string& backbone) const;

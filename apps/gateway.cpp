@@ -187,6 +187,7 @@ class Gateway {
                              book_,
                              usage_.prices(),
                              host_,
+                             agents_ ? &agents_->hub() : nullptr,
                              settings_.functions->max_functions,
                              [this] { return service_.state(); },
                              [this] { return clock_.now() - started_; },

@@ -59,6 +59,34 @@ GatewayState::Machine machine_of(const GatewayParts& parts, double platform_cost
   return machine;
 }
 
+// `functions`: all that the answer has. The names are borrowed.
+std::vector<GatewayState::Agent> agents_of(const GatewayParts& parts,
+                                           const std::vector<GatewayState::Function>& functions) {
+  std::vector<GatewayState::Agent> agents;
+  if (parts.agents == nullptr) return agents;
+  for (const AgentView& seen : parts.agents->agents()) {
+    GatewayState::Agent& agent = agents.emplace_back();
+    agent.name = seen.name;
+    agent.state = agent_phase_name(seen.phase);
+    agent.lease_left = parts.agents->lease_left(seen.number);
+    agent.places = seen.places;
+    agent.memory_bytes = seen.memory_bytes;
+    agent.free_bytes = seen.free_bytes;
+    for (std::size_t b = 0; b < seen.backbones.size(); ++b) {
+      if (!seen.backbones[b]) continue;
+      agent.backbones.push_back({parts.file.backbones[b].name,
+                                 backbone_load_name(seen.holds[b].load), seen.holds[b].workers});
+    }
+    for (const GatewayState::Function& function : functions) {
+      if (std::ranges::find(function.view.machines, seen.number) == function.view.machines.end()) {
+        continue;
+      }
+      agent.functions.push_back(function.name);
+    }
+  }
+  return agents;
+}
+
 http::Response state_response(const GatewayParts& parts, const ApiKey& key) {
   GatewayState state;
   state.state = parts.state();
@@ -78,7 +106,10 @@ http::Response state_response(const GatewayParts& parts, const ApiKey& key) {
                                parts.file.backbones[at(spec.backbone)].name,
                                parts.functions.view(number), costs.of(number)});
   }
-  if (key.is_admin) state.machine = machine_of(parts, costs.platform());
+  if (key.is_admin) {
+    state.machine = machine_of(parts, costs.platform());
+    state.machine->agents = agents_of(parts, state.functions);
+  }
   http::Response response;
   response.headers = {{"Cache-Control", "no-store"}};
   response.body = gateway_state_json(state);

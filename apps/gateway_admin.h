@@ -26,6 +26,7 @@ struct GatewayParts {
   const UsageBook& book;
   const PriceList& prices;
   const InstanceHost& host;
+  const AgentHub* agents;  // null: there are none
   std::int32_t max_instances = 0;
   std::function<std::string_view()> state;
   std::function<Duration()> uptime;

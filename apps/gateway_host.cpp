@@ -1,6 +1,7 @@
 #include "apps/gateway_host.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/log.h"
@@ -122,9 +123,31 @@ std::vector<RemoteMachine> GatewayHost::machines() const {
   std::vector<RemoteMachine> machines;
   if (agents_ == nullptr) return machines;
   for (const AgentView& agent : agents_->agents()) {
-    machines.push_back({agent.open, agent.places, agent.backbones});
+    RemoteMachine& machine = machines.emplace_back();
+    machine.open = agent.open;
+    machine.places = agent.places;
+    machine.free_bytes = agent.free_bytes;
+    for (std::size_t b = 0; b < backbones_.size(); ++b) {
+      RemoteBackbone& one = machine.backbones.emplace_back();
+      if (b >= agent.backbones.size()) continue;
+      const AgentHolding& held = agent.holds[b];
+      one.is_possible = agent.backbones[b];
+      one.is_loaded = held.load == BackboneLoad::kLoaded;
+      one.is_loading = held.load == BackboneLoad::kLoading;
+      one.workers = held.workers > 0;
+      one.worker_bytes = held.worker_bytes;
+    }
   }
   return machines;
+}
+
+void GatewayHost::plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) {
+  std::map<std::int32_t, std::int32_t> workers_of;
+  for (std::int32_t b = 0; b < std::ssize(plan); ++b) {
+    const RemoteHolding& held = plan[static_cast<std::size_t>(b)];
+    if (held.weights) workers_of[b] = held.workers ? settings_.functions->warm_workers : 0;
+  }
+  agents_->plan(machine, workers_of);
 }
 
 // The destructor of a process of this machine waits for its end. One on an agent is told to end.

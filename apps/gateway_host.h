@@ -67,6 +67,7 @@ class GatewayHost final : public InstanceHost {
                                              const std::string& tenant) override;
   // Machines are agents by their numbers.
   std::vector<RemoteMachine> machines() const override;
+  void plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
 
  private:

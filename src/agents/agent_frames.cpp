@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "agents/agent_message.h"
 #include "base/byte_stream.h"
 
 namespace sluice {
@@ -32,7 +33,7 @@ Result<AgentCommand> decode_command(std::span<const std::byte> body) {
   const std::uint32_t kind = in.u32();
   command.instance = in.u64();
   command.time = TimePoint{Duration(static_cast<std::int64_t>(in.u64()))};
-  if (kind > static_cast<std::uint32_t>(AgentCommandKind::kEnd)) {
+  if (kind > static_cast<std::uint32_t>(AgentCommandKind::kPlan)) {
     return invalid_argument(fmt::format("a command has the unknown kind {}", kind));
   }
   command.kind = static_cast<AgentCommandKind>(kind);
@@ -45,6 +46,20 @@ Result<AgentCommand> decode_command(std::span<const std::byte> body) {
     command.backbone = in.text();
     command.adapter = in.text();
     command.tenant = in.text();
+  } else if (command.kind == AgentCommandKind::kPlan) {
+    command.epoch = in.u64();
+    const std::uint32_t count = in.u32();
+    if (count > kMaxAgentBackbones) {
+      return invalid_argument(fmt::format("a plan has {} backbones", count));
+    }
+    for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+      PlannedBackbone& backbone = command.plan.emplace_back();
+      backbone.name = in.text();
+      backbone.workers = in.u32();
+      if (backbone.workers > kMaxAgentFunctions) {
+        return invalid_argument(fmt::format("a plan has {} warm workers", backbone.workers));
+      }
+    }
   }
   if (!in.ok() || in.left() != 0) return invalid_argument("a command is cut off or too long");
   return command;
@@ -62,6 +77,16 @@ Result<std::vector<std::byte>> encode_command(const AgentCommand& command) {
     start.text(command.adapter);
     start.text(command.tenant);
     content = start.take();
+  } else if (command.kind == AgentCommandKind::kPlan) {
+    ByteWriter plan;
+    plan.u64(command.epoch);
+    plan.u32(static_cast<std::uint32_t>(command.plan.size()));
+    for (const PlannedBackbone& backbone : command.plan) {
+      plan.text(backbone.name);
+      plan.u32(backbone.workers);
+    }
+    content = plan.take();
+    if (content.size() > kMaxFrameBytes) return resource_exhausted("a plan is too large");
   }
   ByteWriter out;
   out.u32(static_cast<std::uint32_t>(kHeadBytes + content.size()));

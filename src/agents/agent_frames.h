@@ -5,6 +5,8 @@
 // down: length (u32, of what follows) | kind (u32) | instance (u64) | time (u64) | content
 // up:   instance (u64) | turn time (u64) | frame, with its length in front; any number of these
 //
+// A plan names the epoch that it is for, so that a plan for an earlier session counts for nothing.
+//
 // The time of a command is the gateway's, in nanoseconds: the agent learns from it by how much its
 // clock differs. Decoding checks lengths and kinds. Functions; any thread.
 #pragma once
@@ -29,16 +31,27 @@ enum class AgentCommandKind : std::uint32_t {
   kStart,  // an instance; content: backbone, adapter, tenant
   kFrame,  // content: a frame for the instance's function
   kEnd,    // the instance
+  kPlan,   // content: epoch, and the backbones to have in memory
+};
+
+// A backbone that an agent is to have in memory. One that is not in a plan leaves when no instance
+// uses it.
+struct PlannedBackbone {
+  std::string name;
+  std::uint32_t workers = 0;  // warm workers to keep on it
+  friend bool operator==(const PlannedBackbone&, const PlannedBackbone&) = default;
 };
 
 struct AgentCommand {
   AgentCommandKind kind = AgentCommandKind::kPing;
   std::uint64_t instance = 0;
   TimePoint time;
-  std::string backbone = {};             // kStart
-  std::string adapter = {};              // kStart: its digest; empty: the base model
-  std::string tenant = {};               // kStart
-  std::optional<ToFunction> frame = {};  // kFrame
+  std::string backbone = {};               // kStart
+  std::string adapter = {};                // kStart: its digest; empty: the base model
+  std::string tenant = {};                 // kStart
+  std::optional<ToFunction> frame = {};    // kFrame
+  std::uint64_t epoch = 0;                 // kPlan
+  std::vector<PlannedBackbone> plan = {};  // kPlan
 };
 
 // kResourceExhausted: the frame is too large.

@@ -56,6 +56,39 @@ TEST(AgentFrames, CommandsSurviveAnyCutOfTheStream) {
   }
 }
 
+AgentCommand plan_command() {
+  AgentCommand command;
+  command.kind = AgentCommandKind::kPlan;
+  command.epoch = 12;
+  command.plan = {{"demo", 2}, {"other", 0}};
+  return command;
+}
+
+TEST(AgentFrames, APlanSurvivesItsBytes) {
+  AgentCommandReader reader;
+  std::vector<AgentCommand> read;
+  ASSERT_TRUE(reader.put(command_text(plan_command()), [&](AgentCommand command) -> Status {
+    read.push_back(std::move(command));
+    return {};
+  }));
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].kind, AgentCommandKind::kPlan);
+  EXPECT_EQ(read[0].epoch, 12U);
+  EXPECT_EQ(read[0].plan, plan_command().plan);
+}
+
+TEST(AgentFrames, APlanWithAWrongNumberIsAnError) {
+  const auto take = [](AgentCommand) -> Status { return {}; };
+  const std::string right = command_text(plan_command());
+  // The head has 24 bytes; the epoch, the number of backbones, and the first one follow.
+  for (const std::size_t at : {24 + 8 + 3, 24 + 8, 24 + 12 + 4 + 4 + 3}) {
+    std::string wrong = right;
+    wrong[at] = static_cast<char>(0x7f);
+    AgentCommandReader reader;
+    EXPECT_FALSE(reader.put(wrong, take)) << at;
+  }
+}
+
 TEST(AgentFrames, ABrokenStreamIsAnError) {
   const auto take = [](AgentCommand) -> Status { return {}; };
   const std::string right = command_text(start_command());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace sluice {
 
 AgentFunctions::AgentFunctions(AgentHost& host, const Clock& clock, std::int32_t max_functions)
@@ -16,7 +18,11 @@ Status AgentFunctions::handle(AgentCommand command) {
   switch (command.kind) {
     case AgentCommandKind::kPing: return {};
     case AgentCommandKind::kStart: return start(std::move(command));
-    case AgentCommandKind::kEnd: end(command.instance); return {};
+    case AgentCommandKind::kEnd:
+      end(command.instance);
+      follow_plan();
+      return {};
+    case AgentCommandKind::kPlan: return take_plan(std::move(command.plan));
     case AgentCommandKind::kFrame: break;
   }
   const auto found = instances_.find(command.instance);
@@ -40,10 +46,21 @@ Status AgentFunctions::start(AgentCommand command) {
          resource_exhausted(fmt::format("the agent runs {} functions, its limit", max_functions_)));
     return {};
   }
-  if (instance.start.adapter.empty()) {
-    begin(id, instance);
+  const auto backbone = backbones_.find(instance.start.backbone);
+  if (backbone == backbones_.end()) {
+    fail(id, not_found(fmt::format("the agent has no backbone '{}'", instance.start.backbone)));
     return {};
   }
+  if (backbone->second.load == BackboneLoad::kLoaded) {
+    get_adapter(id, instance);
+  } else {
+    load(backbone->first, backbone->second);
+  }
+  return {};
+}
+
+void AgentFunctions::get_adapter(std::uint64_t id, Instance& instance) {
+  if (instance.start.adapter.empty()) return begin(id, instance);
   const auto known = host_.has_adapter(instance.start.backbone, instance.start.adapter);
   if (!known) {
     fail(id, known.error());
@@ -52,7 +69,6 @@ Status AgentFunctions::start(AgentCommand command) {
   } else {
     calls_.fetch_adapter(instance.start.adapter);
   }
-  return {};
 }
 
 void AgentFunctions::adapter_came(const std::string& digest, const Result<std::string>& bytes) {
@@ -156,6 +172,82 @@ void AgentFunctions::collect() {
   }
 }
 
+// ---------------------------------------------------------------- backbones
+
+void AgentFunctions::add_backbone(const std::string& name) { backbones_[name] = {}; }
+
+bool AgentFunctions::is_used(const std::string& backbone) const {
+  return std::ranges::any_of(instances_, [&](const auto& one) {
+    const Instance& instance = one.second;
+    const bool waits = instance.loop == nullptr && instance.said != EngineState::kFailed;
+    return (waits || instance.loop != nullptr) && instance.start.backbone == backbone;
+  });
+}
+
+// Without effect while it is being loaded.
+void AgentFunctions::load(const std::string& name, Backbone& backbone) {
+  if (backbone.load != BackboneLoad::kAbsent) return;
+  backbone.load = BackboneLoad::kLoading;
+  host_.load_backbone(name, [this, name](const Status& status) { loaded(name, status); });
+}
+
+void AgentFunctions::loaded(const std::string& name, const Status& status) {
+  Backbone& backbone = backbones_.at(name);
+  backbone.load = status ? BackboneLoad::kLoaded : BackboneLoad::kAbsent;
+  if (!status) log_error(fmt::format("backbone '{}': {}", name, status.error().message));
+  for (auto& [id, instance] : instances_) {
+    const bool waits = instance.loop == nullptr && instance.said != EngineState::kFailed &&
+                       instance.start.backbone == name;
+    if (!waits) continue;
+    if (status) {
+      get_adapter(id, instance);
+    } else {
+      fail(id, status.error());
+    }
+  }
+  // After a failed load the next plan tries again.
+  if (status) follow_plan();
+}
+
+Status AgentFunctions::take_plan(std::vector<PlannedBackbone> plan) {
+  for (const PlannedBackbone& one : plan) {
+    if (backbones_.contains(one.name)) continue;
+    return invalid_argument(
+        fmt::format("the gateway's plan has backbone '{}', which this agent lacks", one.name));
+  }
+  plan_ = std::move(plan);
+  follow_plan();
+  return {};
+}
+
+void AgentFunctions::follow_plan() {
+  if (!plan_) return;
+  for (auto& [name, backbone] : backbones_) {
+    const auto planned = std::ranges::find(*plan_, name, &PlannedBackbone::name);
+    const bool wanted = planned != plan_->end();
+    if (wanted) load(name, backbone);
+    if (backbone.load != BackboneLoad::kLoaded) continue;
+    if (!wanted && !is_used(name)) {
+      backbone = {BackboneLoad::kAbsent, 0};
+      host_.unload_backbone(name);
+      continue;
+    }
+    const auto workers = wanted ? static_cast<std::int32_t>(planned->workers) : 0;
+    if (std::exchange(backbone.workers, workers) != workers) host_.keep_workers(name, workers);
+  }
+}
+
+std::vector<AgentHolding> AgentFunctions::holdings() const {
+  std::vector<AgentHolding> all;
+  for (const auto& [name, backbone] : backbones_) {
+    const std::int64_t bytes = backbone.workers > 0 ? host_.worker_bytes(name) : 0;
+    all.push_back({name, backbone.load, backbone.workers, backbone.workers * bytes});
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- ends
+
 void AgentFunctions::end(std::uint64_t id) {
   const auto found = instances_.find(id);
   if (found == instances_.end()) return;
@@ -173,6 +265,7 @@ void AgentFunctions::ended() {
 
 void AgentFunctions::end_all(std::function<void()> done) {
   offset_.reset();
+  plan_.reset();
   while (!instances_.empty()) end(instances_.begin()->first);
   if (ending_ == 0) return done();
   all_ended_ = std::move(done);

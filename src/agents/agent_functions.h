@@ -1,6 +1,10 @@
 // AgentFunctions: the functions that run on an agent, by the gateway's commands. Each is a
 // TenantLoop of the host; what they say goes out as outputs.
 //
+// Backbones are in memory by the gateway's plan, and while an instance is on them. An instance
+// whose backbone is absent loads it first. A backbone that an instance uses neither moves nor
+// leaves; it leaves when its last instance has ended, unless the plan has it.
+//
 // Times in requests are the gateway's. The difference of the clocks is the smallest that a command
 // has shown, so it is off by the shortest way of a command.
 //
@@ -36,12 +40,22 @@ class AgentHost {
   };
 
   virtual ~AgentHost() = default;
+  // Loads the weights of a backbone that has no instance and is not loaded, then runs `done` on the
+  // loop.
+  virtual void load_backbone(const std::string& backbone, std::function<void(Status)> done) = 0;
+  // Gives its memory back, and ends its warm workers. REQUIRES: it is loaded, and its instances
+  // were given to end().
+  virtual void unload_backbone(const std::string& backbone) = 0;
+  // So many warm workers from now on. REQUIRES: it is loaded.
+  virtual void keep_workers(const std::string& backbone, std::int32_t count) = 0;
+  // Memory of its largest warm worker, as far as was seen; 0: none was.
+  virtual std::int64_t worker_bytes(const std::string& backbone) = 0;
   // kNotFound: there is no such backbone here.
   virtual Result<bool> has_adapter(const std::string& backbone, const std::string& digest) = 0;
   // `bytes`: of a sealed adapter.
   virtual Status add_adapter(const std::string& backbone, const std::string& digest,
                              std::string_view bytes) = 0;
-  // REQUIRES: has_adapter(), or `digest` is empty. `wake`: any thread.
+  // REQUIRES: the backbone is loaded; has_adapter(), or `digest` is empty. `wake`: any thread.
   virtual Result<Started> start(const std::string& backbone, const std::string& digest,
                                 const std::string& tenant, std::function<void()> wake) = 0;
   // Ends its process, then runs `done` on the loop.
@@ -63,6 +77,9 @@ class AgentFunctions {
   // REQUIRES: before the first command.
   void set_calls(Calls calls) { calls_ = std::move(calls); }
 
+  // A backbone that is loaded. REQUIRES: before the first command.
+  void add_backbone(const std::string& name);
+
   // An error: the gateway has broken the rules; end the session.
   Status handle(AgentCommand command);
   void adapter_came(const std::string& digest, const Result<std::string>& bytes);
@@ -72,12 +89,18 @@ class AgentFunctions {
   void end_all(std::function<void()> done);
 
   std::vector<AgentInstance> uses() const;
+  std::vector<AgentHolding> holdings() const;
   bool empty() const { return instances_.empty() && ending_ == 0; }
 
  private:
+  struct Backbone {
+    BackboneLoad load = BackboneLoad::kLoaded;
+    std::int32_t workers = 0;  // that are kept
+  };
   struct Instance {
     AgentCommand start;
-    std::unique_ptr<TenantLoop> loop;  // null: its adapter comes, or it never started
+    // Null: its backbone or its adapter comes, or it never started.
+    std::unique_ptr<TenantLoop> loop;
     std::int32_t adapter = -1;
     std::int32_t vocab_size = 0;
     FunctionGrammars grammars;
@@ -85,6 +108,15 @@ class AgentFunctions {
   };
 
   Status start(AgentCommand command);
+  void load(const std::string& name, Backbone& backbone);
+  void loaded(const std::string& name, const Status& status);
+  // The backbone is there.
+  void get_adapter(std::uint64_t id, Instance& instance);
+  // Whether an instance is on it, or is to be.
+  bool is_used(const std::string& backbone) const;
+  Status take_plan(std::vector<PlannedBackbone> plan);
+  // Loads and unloads as the last plan says.
+  void follow_plan();
   void begin(std::uint64_t id, Instance& instance);
   void fail(std::uint64_t id, const Error& error);
   Status pass(Instance& instance, std::uint64_t id, ToFunction frame);
@@ -96,6 +128,8 @@ class AgentFunctions {
   const Clock& clock_;
   const std::int32_t max_functions_;
   Calls calls_;
+  std::map<std::string, Backbone> backbones_;
+  std::optional<std::vector<PlannedBackbone>> plan_;  // none: all stays as it is
   std::map<std::uint64_t, Instance> instances_;
   std::int32_t ending_ = 0;  // processes that still end
   std::function<void()> all_ended_;

@@ -82,6 +82,16 @@ std::optional<OutputsQuery> parse_outputs_query(std::string_view query) {
 
 }  // namespace
 
+std::string_view agent_phase_name(AgentPhase phase) {
+  switch (phase) {
+    case AgentPhase::kGone: return "gone";
+    case AgentPhase::kLost: return "lost";
+    case AgentPhase::kDraining: return "draining";
+    case AgentPhase::kOpen: return "open";
+  }
+  return "gone";
+}
+
 AgentHub::AgentHub(const Options& options, BearerToken token, const Clock& clock,
                    std::function<void()> changed)
     : options_(options),
@@ -149,7 +159,11 @@ std::int32_t AgentHub::number_of(const std::string& name) {
 
 void AgentHub::update(std::int32_t number) {
   const Agent& agent = at(number);
-  view(number).open = agent.stream != nullptr && !agent.draining;
+  AgentView& seen = view(number);
+  seen.phase = agent.stream   ? agent.draining ? AgentPhase::kDraining : AgentPhase::kOpen
+               : agent.fenced ? AgentPhase::kGone
+                              : AgentPhase::kLost;
+  seen.open = seen.phase == AgentPhase::kOpen;
   changed_();
 }
 
@@ -163,7 +177,32 @@ void AgentHub::lose(std::int32_t number, const std::string& cause) {
   AgentView& seen = view(number);
   seen.cores = seen.memory_bytes = seen.free_bytes = 0;
   seen.backbones.assign(backbones_.size(), false);
+  seen.holds.assign(backbones_.size(), {});
   update(number);
+}
+
+Duration AgentHub::lease_left(std::int32_t number) const {
+  const AgentView& seen = views_[static_cast<std::size_t>(number - 1)];
+  if (seen.phase == AgentPhase::kGone) return Duration(0);
+  return std::max(Duration(0), options_.expiry - (clock_.now() - seen.heard));
+}
+
+void AgentHub::plan(std::int32_t number, const std::map<std::int32_t, std::int32_t>& workers_of) {
+  if (!view(number).open) return;
+  std::vector<PlannedBackbone> plan;
+  for (const auto& [backbone, workers] : workers_of) {
+    CHECK(view(number).backbones[static_cast<std::size_t>(backbone)]);
+    plan.push_back({backbones_[static_cast<std::size_t>(backbone)].backbone.name,
+                    static_cast<std::uint32_t>(workers)});
+  }
+  Agent& agent = at(number);
+  const TimePoint now = clock_.now();
+  if (agent.planned == plan && now - agent.planned_at < kPlanAgain) return;
+  AgentCommand command{.kind = AgentCommandKind::kPlan, .time = now, .epoch = agent.epoch};
+  command.plan = plan;
+  if (!send(command, number)) return log_error("a plan is too large for an agent");
+  agent.planned = std::move(plan);
+  agent.planned_at = now;
 }
 
 // REQUIRES: the agent is lost.
@@ -273,11 +312,13 @@ AgentAnswer AgentHub::join(const http::Request& request) {
   at(number).epoch = joined.answer.epoch;
   at(number).turn_cores = static_cast<std::int32_t>(join->turn_cores);
   at(number).draining = false;
+  at(number).planned.reset();
   AgentView& seen = view(number);
   seen.places = static_cast<std::int32_t>(join->max_functions);
   seen.cores = join->cores;
   seen.memory_bytes = join->memory_bytes;
   seen.free_bytes = join->memory_bytes;
+  seen.heard = clock_.now();
   seen.backbones.assign(backbones_.size(), false);
   for (std::size_t i = 0; i < backbones_.size(); ++i) {
     seen.backbones[i] = std::ranges::find(join->backbones, backbones_[i].backbone.name,
@@ -297,12 +338,22 @@ AgentAnswer AgentHub::check_stream(const std::string& name) {
       fmt::format("agent '{}' has no stream of commands; end its functions and join", name));
 }
 
-// An instance may have ended since the agent wrote; one that never was is an error.
-AgentAnswer AgentHub::check_instances(const AgentReport& report) const {
+// An instance may have ended since the agent wrote; one that never was is an error. REQUIRES: the
+// agent is known.
+AgentAnswer AgentHub::check_report(const AgentReport& report) const {
   for (const AgentInstance& one : report.instances) {
     if (one.id < next_instance_) continue;
     return agent_fault(AgentFault::kUnknownName,
                        fmt::format("instances: there is no id {}", one.id));
+  }
+  const auto seen = std::ranges::find(views_, report.agent, &AgentView::name);
+  for (const AgentHolding& one : report.backbones) {
+    const auto known = std::ranges::find(
+        backbones_, one.name, [](const HubBackbone& backbone) { return backbone.backbone.name; });
+    const auto number = static_cast<std::size_t>(known - backbones_.begin());
+    if (known != backbones_.end() && seen->backbones[number]) continue;
+    return agent_fault(AgentFault::kUnknownName,
+                       fmt::format("backbones: the agent has not joined with '{}'", one.name));
   }
   return {};
 }
@@ -312,7 +363,7 @@ AgentAnswer AgentHub::report(const http::Request& request) {
   if (!report) return agent_fault(AgentFault::kBadRequest, report.error().message);
   AgentAnswer answer = book_.check_next(report->agent, report->epoch, report->sequence);
   if (answer.fault == AgentFault::kNone) answer = check_stream(report->agent);
-  if (answer.fault == AgentFault::kNone) answer = check_instances(*report);
+  if (answer.fault == AgentFault::kNone) answer = check_report(*report);
   if (answer.fault != AgentFault::kNone) return answer;
   book_.accept(clock_.now(), report->agent, report->sequence);
   const std::int32_t number = number_of(report->agent);
@@ -323,8 +374,19 @@ AgentAnswer AgentHub::report(const http::Request& request) {
       loop->second->set_own_bytes(one.own_bytes);
     }
   }
-  view(number).free_bytes = report->free_bytes;
-  if (std::exchange(agent.draining, report->draining) != report->draining) update(number);
+  AgentView& seen = view(number);
+  seen.free_bytes = report->free_bytes;
+  seen.heard = clock_.now();
+  std::vector<AgentHolding> holds(backbones_.size());
+  for (std::size_t i = 0; i < backbones_.size(); ++i) {
+    const auto held =
+        std::ranges::find(report->backbones, backbones_[i].backbone.name, &AgentHolding::name);
+    if (held != report->backbones.end()) holds[i] = *held;
+  }
+  const bool is_news = agent.draining != report->draining || seen.holds != holds;
+  agent.draining = report->draining;
+  seen.holds = std::move(holds);
+  if (is_news) update(number);
   answer.epoch = agent.epoch;
   answer.expiry = options_.expiry;
   return answer;
@@ -349,6 +411,7 @@ AgentAnswer AgentHub::outputs(const http::Request& request) {
   book_.accept(clock_.now(), query->agent, query->sequence);
   const std::int32_t number = number_of(query->agent);
   Agent& agent = at(number);
+  view(number).heard = clock_.now();
   for (AgentOutput& output : *outputs) {
     const auto loop = agent.loops.find(output.instance);
     if (loop == agent.loops.end()) continue;  // it has ended

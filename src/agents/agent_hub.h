@@ -37,6 +37,15 @@ struct HubBackbone {
   OutstandingRequests::Model model;
 };
 
+enum class AgentPhase : std::uint8_t {
+  kGone,      // it runs nothing
+  kLost,      // its calls have ended; its functions may still run there until its lease ends
+  kDraining,  // it takes no functions
+  kOpen,
+};
+
+std::string_view agent_phase_name(AgentPhase phase);  // "open" and so on
+
 // The state of one agent, as the gateway knows it.
 struct AgentView {
   std::string name;
@@ -46,7 +55,10 @@ struct AgentView {
   std::int64_t cores = 0;
   std::int64_t memory_bytes = 0;
   std::int64_t free_bytes = 0;
-  std::vector<bool> backbones;  // by number: whether it has them
+  std::vector<bool> backbones;      // by number: whether it can load them
+  std::vector<AgentHolding> holds;  // by number, as it has said last
+  AgentPhase phase = AgentPhase::kGone;
+  TimePoint heard;  // when its lease was renewed last
 };
 
 class AgentHub final : public http::Handler, private AgentChannel {
@@ -66,14 +78,23 @@ class AgentHub final : public http::Handler, private AgentChannel {
   AgentHub(const AgentHub&) = delete;
   AgentHub& operator=(const AgentHub&) = delete;
 
+  static constexpr Duration kPlanAgain = std::chrono::seconds(30);
+
   // Agents may join from now on.
   void set_backbones(std::vector<HubBackbone> backbones);
   void tick();
   // Closes all streams; agents end their functions.
   void stop();
 
+  // A plan of backbones by number, with warm workers; those that are absent from it leave the
+  // agent's memory when no function uses them. It is sent if it is another one than before, or if
+  // the last one was sent kPlanAgain ago. Ignored unless the agent is open.
+  void plan(std::int32_t agent, const std::map<std::int32_t, std::int32_t>& workers_of);
+
   // All that were ever there, by number from 1.
   const std::vector<AgentView>& agents() const { return views_; }
+  // The time until an agent counts as gone, if nothing more is heard of it; 0: it is gone.
+  Duration lease_left(std::int32_t agent) const;
   // `adapter`: null for the base model. REQUIRES: the agent is open and has the backbone.
   std::unique_ptr<TenantLoop> start(std::int32_t agent, std::int32_t backbone,
                                     SharedContent adapter, const std::string& tenant,
@@ -92,6 +113,8 @@ class AgentHub final : public http::Handler, private AgentChannel {
     bool draining = false;
     bool fenced = true;  // nothing of an earlier epoch runs
     TimePoint pinged;
+    std::optional<std::vector<PlannedBackbone>> planned;  // the plan that was sent last
+    TimePoint planned_at;
     std::map<std::uint64_t, RemoteLoop*> loops;  // by instance
   };
 
@@ -106,7 +129,7 @@ class AgentHub final : public http::Handler, private AgentChannel {
   void listen(const std::shared_ptr<http::Exchange>& exchange);
   http::Response adapter(std::string_view digest);
   AgentAnswer check_stream(const std::string& name);
-  AgentAnswer check_instances(const AgentReport& report) const;
+  AgentAnswer check_report(const AgentReport& report) const;
 
   Agent* find(const std::string& name);
   Agent& at(std::int32_t number) { return agents_[static_cast<std::size_t>(number - 1)]; }

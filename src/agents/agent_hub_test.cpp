@@ -2,76 +2,29 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agents/test_exchange.h"
+
 namespace sluice {
 namespace {
 
 using std::chrono::seconds;
+using test::HeldExchange;
+using test::kToken;
 using testing::HasSubstr;
-
-constexpr const char* kToken = "0123456789abcdef0123";
-
-// An exchange whose answer stays here.
-class HeldExchange final : public http::Exchange {
- public:
-  explicit HeldExchange(http::Request request) : request_(std::move(request)) {}
-  const http::Request& request() const override { return request_; }
-  std::string take_body() override { return std::move(request_.body); }
-  void drop_body() override {}
-  void add_header(http::Header) override {}
-  void respond(http::Response response) override { answer = std::move(response); }
-  void begin_stream(http::Response head) override { answer = std::move(head); }
-  void write(std::string_view bytes) override { written += bytes; }
-  void end_stream() override {}
-  std::size_t unsent_bytes() const override { return 0; }
-  std::int64_t bytes_sent() const override { return 0; }
-  void on_close(std::function<void(http::CloseReason)> task) override { close = std::move(task); }
-  bool closed() const override { return false; }
-  void abort() override { aborted = true; }
-
-  // The commands since the last call.
-  std::vector<AgentCommand> commands() {
-    std::vector<AgentCommand> read;
-    EXPECT_TRUE(reader_.put(std::exchange(written, {}), [&](AgentCommand command) -> Status {
-      read.push_back(std::move(command));
-      return {};
-    }));
-    return read;
-  }
-
-  std::optional<http::Response> answer;
-  std::string written;
-  std::function<void(http::CloseReason)> close;
-  bool aborted = false;
-
- private:
-  http::Request request_;
-  AgentCommandReader reader_;
-};
-
-BearerToken token() {
-  const std::string path =
-      testing::TempDir() + "/agent_token_" + std::to_string(static_cast<int>(getpid()));
-  std::ofstream(path) << kToken;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return *BearerToken::load(path);
-}
 
 class AgentHubTest : public testing::Test {
  protected:
   AgentHubTest()
       : hub_({.expiry = seconds(5), .first_epoch = 50, .turn_cores = 2, .max_requests = 10},
-             token(), clock_, [this] { ++changes_; }) {
+             test::agent_token(), clock_, [this] { ++changes_; }) {
     clock_.advance(seconds(100));
     HubBackbone backbone;
     backbone.backbone = {"demo", "/models/demo", "d1", 16};
@@ -119,13 +72,15 @@ class AgentHubTest : public testing::Test {
     return call("listen", agent_json(AgentCall{"a", epoch}));
   }
   std::string report(std::uint64_t epoch, std::uint64_t sequence,
-                     std::vector<AgentInstance> instances = {}) {
+                     std::vector<AgentInstance> instances = {},
+                     std::vector<AgentHolding> backbones = {}) {
     AgentReport report;
     report.agent = "a";
     report.epoch = epoch;
     report.sequence = sequence;
     report.free_bytes = 7;
     report.instances = std::move(instances);
+    report.backbones = std::move(backbones);
     return code(*call("report", agent_json(report)));
   }
   std::string output(std::uint64_t epoch, std::uint64_t sequence, const AgentOutput& output) {
@@ -318,6 +273,83 @@ TEST_F(AgentHubTest, LeavingFencesAtOnce) {
   EXPECT_EQ(report(epoch, 1), "unknown_agent");
   EXPECT_FALSE(hub_.agents()[0].open);
   EXPECT_EQ(hub_.agents()[0].cores, 0);
+}
+
+TEST_F(AgentHubTest, AnAgentSaysWhatItHolds) {
+  const std::uint64_t epoch = join();
+  const auto stream = listen(epoch);
+  EXPECT_EQ(hub_.agents()[0].holds[0].load, BackboneLoad::kAbsent) << "it has said nothing yet";
+  const int changes = changes_;
+  EXPECT_EQ(report(epoch, 1, {}, {{"demo", BackboneLoad::kLoaded, 2, 50}}), "none");
+  EXPECT_EQ(hub_.agents()[0].holds[0].load, BackboneLoad::kLoaded);
+  EXPECT_EQ(hub_.agents()[0].holds[0].workers, 2);
+  EXPECT_EQ(hub_.agents()[0].free_bytes, 7);
+  EXPECT_GT(changes_, changes);
+  EXPECT_EQ(report(epoch, 2, {}, {{"else", BackboneLoad::kLoaded, 0, 0}}), "unknown_name");
+  EXPECT_EQ(hub_.agents()[0].holds[0].load, BackboneLoad::kLoaded);
+  EXPECT_EQ(report(epoch, 2, {}, {}), "none");
+  EXPECT_EQ(hub_.agents()[0].holds[0].load, BackboneLoad::kAbsent);
+}
+
+TEST_F(AgentHubTest, AnAgentHoldsNothingThatItHasNotJoinedWith) {
+  AgentJoin join;
+  join.agent = "a";
+  join.key = "k";
+  join.cores = join.turn_cores = join.memory_bytes = join.max_functions = 1;
+  ASSERT_EQ(code(*call("join", agent_json(join))), "none");
+  const auto stream = listen(50);
+  EXPECT_EQ(report(50, 1, {}, {{"demo", BackboneLoad::kLoaded, 0, 0}}), "unknown_name");
+  EXPECT_EQ(hub_.agents()[0].holds[0].load, BackboneLoad::kAbsent);
+  EXPECT_EQ(report(50, 1), "none");
+}
+
+TEST_F(AgentHubTest, APlanGoesToItsEpochAndIsNotRepeatedWithoutNeed) {
+  join("k1");
+  hub_.plan(1, {{0, 2}});  // ignored: it has no stream yet
+  const std::uint64_t epoch = join("k2");
+  const auto stream = listen(epoch);
+  stream->commands();
+  hub_.plan(1, {{0, 2}});
+  std::vector<AgentCommand> commands = stream->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(commands[0].kind, AgentCommandKind::kPlan);
+  EXPECT_EQ(commands[0].epoch, epoch);
+  EXPECT_EQ(commands[0].plan, (std::vector<PlannedBackbone>{{"demo", 2}}));
+  hub_.plan(1, {{0, 2}});
+  EXPECT_TRUE(stream->commands().empty());
+  hub_.plan(1, {});
+  commands = stream->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_TRUE(commands[0].plan.empty());
+  clock_.advance(AgentHub::kPlanAgain);
+  hub_.plan(1, {});
+  EXPECT_EQ(stream->commands().size(), 1U) << "a load may have failed";
+  // Another process by this name: the stream before is closed, and the plan is sent anew.
+  const std::uint64_t next = join("k3");
+  EXPECT_TRUE(stream->aborted);
+  const auto later = listen(next);
+  later->commands();
+  hub_.plan(1, {});
+  commands = later->commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(commands[0].epoch, next);
+  EXPECT_TRUE(stream->commands().empty());
+}
+
+TEST_F(AgentHubTest, ThePhaseSaysWhatALeaseMeans) {
+  EXPECT_EQ(join(), 50U);
+  const auto phase = [&] { return hub_.agents()[0].phase; };
+  EXPECT_EQ(phase(), AgentPhase::kGone) << "it runs nothing before its stream is open";
+  const auto stream = listen(50);
+  EXPECT_EQ(phase(), AgentPhase::kOpen);
+  stream->close(http::CloseReason::kPeerGone);
+  EXPECT_EQ(phase(), AgentPhase::kLost);
+  clock_.advance(seconds(2));
+  EXPECT_EQ(hub_.lease_left(1), seconds(3));
+  clock_.advance(seconds(4));
+  hub_.tick();
+  EXPECT_EQ(phase(), AgentPhase::kGone);
+  EXPECT_EQ(hub_.lease_left(1), Duration(0));
 }
 
 }  // namespace

@@ -192,8 +192,13 @@ void AgentLink::stream_opened() {
 void AgentLink::take_command(std::string_view bytes) {
   if (phase_ != Phase::kJoined) return;
   stream_heard_ = clock_.now();
-  const Status status = reader_->put(
-      bytes, [this](AgentCommand command) { return functions_.handle(std::move(command)); });
+  const Status status = reader_->put(bytes, [this](AgentCommand command) -> Status {
+    if (command.kind == AgentCommandKind::kPlan && command.epoch != epoch_) {
+      return invalid_argument(
+          fmt::format("a plan is for epoch {}, not for {}", command.epoch, epoch_));
+    }
+    return functions_.handle(std::move(command));
+  });
   if (!status) lose(status.error().message);
 }
 
@@ -210,9 +215,9 @@ void AgentLink::send_next() {
       report_now_ = false;
       reported_ = clock_.now();
       under_way_.path = "/v1/agents/report";
-      under_way_.body = agent_json(AgentReport{options_.join.agent, epoch_, sequence_,
-                                               std::max<std::int64_t>(0, host_.free_bytes()),
-                                               leave_by_.has_value(), functions_.uses()});
+      under_way_.body = agent_json(AgentReport{
+          options_.join.agent, epoch_, sequence_, std::max<std::int64_t>(0, host_.free_bytes()),
+          leave_by_.has_value(), functions_.holdings(), functions_.uses()});
     } else {
       under_way_.path = fmt::format("/v1/agents/outputs?agent={}&epoch={}&sequence={}",
                                     options_.join.agent, epoch_, sequence_);

@@ -33,6 +33,15 @@ constexpr std::array<std::pair<AgentFault, std::pair<std::string_view, int>>, 10
      {AgentFault::kTooManyAgents, {"too_many_agents", 429}},
      {AgentFault::kNotReady, {"not_ready", 503}}}};
 
+constexpr std::array<std::string_view, 3> kLoadNames = {"absent", "loading", "loaded"};
+
+void read_load(FieldReader& reader, std::string_view name, BackboneLoad& out) {
+  const std::string* text = reader.string(name, kMaxText);
+  const auto* found = text == nullptr ? kLoadNames.end() : std::ranges::find(kLoadNames, *text);
+  if (found == kLoadNames.end()) return reader.missing(name, "absent, loading or loaded");
+  out = static_cast<BackboneLoad>(found - kLoadNames.begin());
+}
+
 Error first_error(const FieldReader& reader) { return invalid_argument(reader.error()->message); }
 
 void read_text(FieldReader& reader, std::string_view name, std::string& out) {
@@ -95,6 +104,10 @@ int agent_fault_status(AgentFault fault) {
       ->second.second;
 }
 
+std::string_view backbone_load_name(BackboneLoad load) {
+  return kLoadNames[static_cast<std::size_t>(load)];
+}
+
 AgentAnswer agent_fault(AgentFault fault, std::string message) {
   AgentAnswer answer;
   answer.fault = fault;
@@ -125,6 +138,13 @@ Result<AgentReport> parse_agent_report(std::string_view body) {
     read_integer(reader, "sequence", 1, INT64_MAX, report.sequence);
     read_integer(reader, "free_bytes", 0, kMaxAgentBytes, report.free_bytes);
     if (const auto draining = reader.boolean("draining")) report.draining = *draining;
+    read_list(reader, "backbones", kMaxAgentBackbones, [&](FieldReader& item) {
+      AgentHolding& holding = report.backbones.emplace_back();
+      read_text(item, "name", holding.name);
+      read_load(item, "state", holding.load);
+      read_integer(item, "workers", 0, kMaxAgentFunctions, holding.workers);
+      read_integer(item, "worker_bytes", 0, kMaxAgentBytes, holding.worker_bytes);
+    });
     read_list(reader, "instances", kMaxInstances, [&](FieldReader& item) {
       AgentInstance& instance = report.instances.emplace_back();
       read_integer(item, "id", 1, INT64_MAX, instance.id);
@@ -158,11 +178,19 @@ std::string agent_json(const AgentReport& report) {
   for (const AgentInstance& one : report.instances) {
     instances.push_back({{"id", one.id}, {"own_bytes", one.own_bytes}});
   }
+  AgentJson backbones = AgentJson::array();
+  for (const AgentHolding& one : report.backbones) {
+    backbones.push_back({{"name", one.name},
+                         {"state", backbone_load_name(one.load)},
+                         {"workers", one.workers},
+                         {"worker_bytes", one.worker_bytes}});
+  }
   return dump_json(AgentJson{{"agent", report.agent},
                              {"epoch", report.epoch},
                              {"sequence", report.sequence},
                              {"free_bytes", report.free_bytes},
                              {"draining", report.draining},
+                             {"backbones", backbones},
                              {"instances", instances}});
 }
 

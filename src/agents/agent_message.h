@@ -53,6 +53,19 @@ struct AgentInstance {
   std::int64_t own_bytes = 0;  // resident memory that it shares with no other process
 };
 
+enum class BackboneLoad : std::uint8_t { kAbsent, kLoading, kLoaded };
+
+std::string_view backbone_load_name(BackboneLoad load);  // "absent" and so on
+
+// A backbone of the agent's, as it is now.
+struct AgentHolding {
+  std::string name;
+  BackboneLoad load = BackboneLoad::kAbsent;
+  std::int64_t workers = 0;       // warm workers that it keeps
+  std::int64_t worker_bytes = 0;  // of them together, as far as was seen; 0: unknown
+  friend bool operator==(const AgentHolding&, const AgentHolding&) = default;
+};
+
 // It lives, and runs these functions.
 struct AgentReport {
   std::string agent;
@@ -60,6 +73,7 @@ struct AgentReport {
   std::uint64_t sequence = 0;  // of its messages: one more than the last
   std::int64_t free_bytes = 0;
   bool draining = false;  // no more functions are to start there
+  std::vector<AgentHolding> backbones;
   std::vector<AgentInstance> instances;
 };
 

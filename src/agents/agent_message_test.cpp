@@ -17,6 +17,8 @@ AgentReport report() {
   report.sequence = 3;
   report.free_bytes = 5;
   report.draining = true;
+  report.backbones = {{"demo", BackboneLoad::kLoading, 0, 0},
+                      {"other", BackboneLoad::kLoaded, 2, 50}};
   report.instances = {{1, 100}, {2, 0}};
   return report;
 }
@@ -40,6 +42,7 @@ TEST(AgentMessage, MessagesSurviveTheirJson) {
   EXPECT_EQ(reported->sequence, 3U);
   EXPECT_TRUE(reported->draining);
   EXPECT_EQ(reported->instances[0].own_bytes, 100);
+  EXPECT_EQ(reported->backbones, report().backbones);
   const auto call = parse_agent_call(agent_json(AgentCall{"a", 9}));
   ASSERT_TRUE(call) << call.error().message;
   EXPECT_EQ(call->epoch, 9U);

@@ -1,9 +1,9 @@
 #include "gateway/artifact_planner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "base/check.h"
 #include "serverless/preload_policy.h"
@@ -111,45 +111,89 @@ ArtifactPlan::Set ArtifactPlanner::make_room(TimePoint now, const ArtifactState&
   return set;
 }
 
-ArtifactPlan ArtifactPlanner::plan(TimePoint now, const ArtifactState& state, std::int64_t room) {
-  std::vector<Item> all = items(now, state);
-  std::vector<Residency> before;
-  for (const Item& item : all) before.push_back(item.residency);
-  const std::int64_t idle = idle_bytes(state);
-  if (idle > room) {
-    for (const std::int32_t i : leave(all, idle - room)) {
-      all[index(i)].residency = Residency::kAbsent;
-    }
+void ArtifactPlanner::fit(const MachineArtifacts& machine, std::vector<Item>& items) {
+  const std::int64_t idle = idle_bytes(machine.state);
+  if (idle <= machine.idle_bytes) return;
+  for (const std::int32_t i : leave(items, idle - machine.idle_bytes)) {
+    items[index(i)].residency = Residency::kAbsent;
   }
+}
+
+namespace {
+
+// Numbers of artifacts. The same one has the same number on each machine.
+class ArtifactNumbers {
+ public:
+  std::int32_t of(int kind, std::int32_t number) {
+    const auto next = static_cast<std::int32_t>(numbers_.size());
+    return numbers_.try_emplace({kind, number}, next).first->second;
+  }
+  std::int32_t size() const { return static_cast<std::int32_t>(numbers_.size()); }
+
+ private:
+  std::map<std::pair<int, std::int32_t>, std::int32_t> numbers_;
+};
+
+}  // namespace
+
+std::vector<ArtifactPlan> ArtifactPlanner::plan(TimePoint now,
+                                                std::span<const MachineArtifacts> machines) {
+  const bool any_takes = std::ranges::any_of(machines, &MachineArtifacts::takes);
+  std::vector<std::vector<Item>> all;
+  std::vector<std::vector<Residency>> before;
   Artifacts artifacts;
-  artifacts.num_artifacts = static_cast<std::int32_t>(all.size());
-  artifacts.num_memories = 1;
+  artifacts.num_memories = static_cast<std::int32_t>(machines.size());
+  ArtifactNumbers numbers;
+  std::vector<Item*> placed;  // of each placement
   std::vector<Residency> residency;
   std::vector<double> rates;
-  for (std::int32_t i = 0; i < std::ssize(all); ++i) {
-    const Item& item = all[index(i)];
-    const double saves = to_seconds(item.use.saves);
-    if (item.needs < 0) {
-      artifacts.add(i, 0, item.use.bytes, saves);
-    } else {
-      artifacts.add(i, 0, item.use.bytes, saves, {item.needs});
+  std::vector<std::int64_t> memory;
+  all.reserve(machines.size());
+  for (const MachineArtifacts& machine : machines) {
+    std::vector<Item>& here = all.emplace_back(items(now, machine.state));
+    before.emplace_back();
+    for (const Item& item : here) before.back().push_back(item.residency);
+    fit(machine, here);
+    std::vector<std::int32_t> placement_of(here.size(), -1);
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      Item& item = here[i];
+      const bool is_absent = item.residency == Residency::kAbsent;
+      if (is_absent && any_takes && !machine.takes) continue;
+      const std::int32_t need = item.needs < 0 ? -1 : placement_of[index(item.needs)];
+      if (item.needs >= 0 && need < 0) continue;
+      const bool is_backbone = item.kind == Kind::kBackbone;
+      if (is_backbone && !machine.state.possible.empty() &&
+          !machine.state.possible[index(item.number)]) {
+        continue;
+      }
+      const std::int32_t number = numbers.of(static_cast<int>(item.kind), item.number);
+      rates.resize(index(numbers.size()));
+      rates[index(number)] = item.rate;
+      const auto where = static_cast<std::int32_t>(all.size()) - 1;
+      // A call that starts elsewhere is spared nothing by what is here.
+      const double saves = any_takes && !machine.takes ? 0 : to_seconds(item.use.saves);
+      placement_of[i] = need < 0 ? artifacts.add(number, where, item.use.bytes, saves)
+                                 : artifacts.add(number, where, item.use.bytes, saves, {need});
+      placed.push_back(&item);
+      residency.push_back(item.residency);
     }
-    residency.push_back(item.residency);
-    rates.push_back(item.rate);
+    memory.push_back(std::max<std::int64_t>(machine.idle_bytes, 0));
   }
+  artifacts.num_artifacts = numbers.size();
   PreloadPolicy preload(artifacts);
-  const std::array<std::int64_t, 1> memory = {std::max<std::int64_t>(room, 0)};
   const PreloadPlan chosen =
       preload.plan({.residency = residency, .rates = rates, .idle_bytes = memory});
-  for (const std::int32_t i : chosen.load) all[index(i)].residency = Residency::kIdle;
-  for (const std::int32_t i : chosen.drop) all[index(i)].residency = Residency::kAbsent;
-  ArtifactPlan plan;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool was = before[i] != Residency::kAbsent;
-    const bool is = all[i].residency != Residency::kAbsent;
-    if (was != is) add_to(is ? plan.load : plan.unload, all[i]);
+  for (const std::int32_t i : chosen.load) placed[index(i)]->residency = Residency::kIdle;
+  for (const std::int32_t i : chosen.drop) placed[index(i)]->residency = Residency::kAbsent;
+  std::vector<ArtifactPlan> plans(machines.size());
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    for (std::size_t i = 0; i < all[m].size(); ++i) {
+      const bool was = before[m][i] != Residency::kAbsent;
+      const bool is = all[m][i].residency != Residency::kAbsent;
+      if (was != is) add_to(is ? plans[m].load : plans[m].unload, all[m][i]);
+    }
   }
-  return plan;
+  return plans;
 }
 
 }  // namespace sluice

@@ -4,6 +4,10 @@
 // value per byte leave, a backbone together with its workers; where there is room, the most
 // valuable ones are made before they are needed.
 //
+// All machines are planned together: a copy on a second machine spares no call anything, so what
+// has no room on one machine goes to another one. The first machines come first where it makes no
+// difference. Each machine's own memory limits what it holds.
+//
 // A backbone is worth its load time to each call of its functions. Workers and adapters are worth
 // something only to calls that find no process of their function: the share of gaps between calls
 // that are longer than the function's idle time.
@@ -14,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -29,9 +34,10 @@ struct ArtifactUse {
   Duration saves{0};  // the time that making it takes
 };
 
-// The idle artifacts, each backbone's or function's one.
+// The idle artifacts of a machine, each backbone's or function's one.
 struct ArtifactState {
   std::vector<Residency> backbones;
+  std::vector<bool> possible;  // whether it can have each backbone; empty: all
   // The workers of a backbone count as one artifact. Never in use: a worker that a call gets is an
   // instance.
   std::vector<ArtifactUse> worker_uses;  // of each backbone; no bytes: there are none to be had
@@ -51,6 +57,13 @@ struct ArtifactPlan {
   };
   Set load;    // absent ones
   Set unload;  // idle ones
+};
+
+// A machine, as a plan sees it.
+struct MachineArtifacts {
+  ArtifactState state;
+  std::int64_t idle_bytes = 0;  // of memory for idle artifacts, those that are loaded included
+  bool takes = true;            // it has a place for another instance
 };
 
 class ArtifactPlanner {
@@ -74,9 +87,14 @@ class ArtifactPlanner {
     return functions_[static_cast<std::size_t>(function)].arrivals.has_value();
   }
 
-  // `idle_bytes`: of memory for idle artifacts, those that are loaded included. REQUIRES: a
-  // residency for each backbone.
-  ArtifactPlan plan(TimePoint now, const ArtifactState& state, std::int64_t idle_bytes);
+  // A plan for each machine. Nothing is loaded on machines without a place, unless none has one.
+  // REQUIRES: a residency for each backbone.
+  std::vector<ArtifactPlan> plan(TimePoint now, std::span<const MachineArtifacts> machines);
+  // The same for one machine.
+  ArtifactPlan plan(TimePoint now, const ArtifactState& state, std::int64_t idle_bytes) {
+    const MachineArtifacts one{state, idle_bytes};
+    return plan(now, {&one, 1}).front();
+  }
   // Idle artifacts that leave so that `bytes` become free; none if that does not free enough.
   ArtifactPlan::Set make_room(TimePoint now, const ArtifactState& state, std::int64_t bytes);
   // Bytes of all idle artifacts.
@@ -101,6 +119,8 @@ class ArtifactPlanner {
 
   std::vector<Item> items(TimePoint now, const ArtifactState& state) const;
   std::vector<std::int32_t> leave(const std::vector<Item>& items, std::int64_t bytes);
+  // Takes the idle artifacts that have no room any more from the items.
+  void fit(const MachineArtifacts& machine, std::vector<Item>& items);
   static void add_to(ArtifactPlan::Set& set, const Item& item);
 
   const TimePoint start_;

@@ -1,5 +1,6 @@
 #include "gateway/artifact_planner.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -130,6 +131,50 @@ TEST_F(ArtifactPlannerTest, AdaptersAreWeighedBesideBackbones) {
   state.adapters[1].residency = kIdle;
   EXPECT_EQ(planner_.idle_bytes(state), 30);
   EXPECT_EQ(planner_.plan(at(20), state, 0).unload.adapters, Numbers{1});
+}
+
+// ---------------------------------------------------------------- several machines
+
+TEST_F(ArtifactPlannerTest, AnArtifactWithoutRoomOnOneMachineGoesToAnotherOne) {
+  call(0, 9, 10);
+  call(1, 5, 10);
+  const ArtifactState none = backbones({kAbsent, kAbsent, kAbsent});
+  const std::vector<MachineArtifacts> machines = {{none, 100}, {none, 150}};
+  const auto plans = planner_.plan(at(20), machines);
+  ASSERT_EQ(plans.size(), 2U);
+  Numbers all = plans[0].load.backbones;
+  all.insert(all.end(), plans[1].load.backbones.begin(), plans[1].load.backbones.end());
+  EXPECT_THAT(all, testing::UnorderedElementsAre(0, 1)) << "each once";
+  EXPECT_EQ(plans[0].load.backbones.size(), 1U);
+}
+
+TEST_F(ArtifactPlannerTest, ASecondCopyIsNotLoadedAndStaysWhereThereIsRoom) {
+  call(0, 9, 10);
+  const ArtifactState none = backbones({kAbsent, kAbsent, kAbsent});
+  const ArtifactState first = backbones({kIdle, kAbsent, kAbsent});
+  std::vector<MachineArtifacts> machines = {{first, 300}, {none, 300}};
+  EXPECT_TRUE(planner_.plan(at(20), machines)[1].load.backbones.empty());
+  machines[1].state = first;
+  EXPECT_TRUE(planner_.plan(at(20), machines)[1].unload.backbones.empty());
+  call(1, 1, 10);
+  machines[0].idle_bytes = machines[1].idle_bytes = 100;
+  const auto plans = planner_.plan(at(20), machines);
+  EXPECT_EQ(plans[0].unload.backbones.size() + plans[1].unload.backbones.size(), 1U)
+      << "the second copy makes room for the other backbone";
+}
+
+TEST_F(ArtifactPlannerTest, MachinesWithoutAPlaceOrTheModelLoadNothing) {
+  call(0, 9, 10);
+  const ArtifactState none = backbones({kAbsent, kAbsent, kAbsent});
+  std::vector<MachineArtifacts> machines = {{none, 300}, {none, 300}};
+  machines[0].takes = false;
+  EXPECT_EQ(planner_.plan(at(20), machines)[1].load.backbones, Numbers{0});
+  machines[1].state.possible = {false, true, true};
+  auto plans = planner_.plan(at(20), machines);
+  EXPECT_TRUE(plans[0].load.backbones.empty() && plans[1].load.backbones.empty());
+  machines[1].takes = false;
+  plans = planner_.plan(at(20), machines);
+  EXPECT_EQ(plans[0].load.backbones, Numbers{0}) << "none has a place";
 }
 
 }  // namespace

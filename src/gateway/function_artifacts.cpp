@@ -90,12 +90,70 @@ void FunctionLoops::unload(const ArtifactPlan::Set& set) {
   for (const std::int32_t function : set.adapters) host_.unload_adapter(function);
 }
 
+// An instance that a machine was told to start counts before the machine says so.
+MachineArtifacts FunctionLoops::artifacts_of(std::int32_t machine,
+                                             const RemoteMachine& remote) const {
+  MachineArtifacts there;
+  ArtifactState& state = there.state;
+  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
+    const RemoteBackbone& one = remote.backbones[static_cast<std::size_t>(b)];
+    const bool in_use = one.is_loading || instances_on(machine, b) > 0;
+    state.backbones.push_back(in_use          ? Residency::kInUse
+                              : one.is_loaded ? Residency::kIdle
+                                              : Residency::kAbsent);
+    state.possible.push_back(remote.open && one.is_possible);
+    const std::int64_t usual = host_.worker_bytes(b);
+    const std::int64_t bytes = usual > 0 && one.worker_bytes > 0 ? one.worker_bytes : usual;
+    state.worker_uses.push_back({bytes, usual_start()});
+    // An agent may say anything; workers without their backbone do not count.
+    state.workers.push_back(one.workers && state.backbones.back() != Residency::kAbsent);
+  }
+  const std::int64_t free = planner_.idle_bytes(state) + remote.free_bytes;
+  there.idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
+  there.takes = remote.open && instances_on(machine) < remote.places;
+  return there;
+}
+
+std::vector<RemoteHolding> FunctionLoops::remote_plan(const RemoteMachine& remote,
+                                                      const ArtifactState& state,
+                                                      const ArtifactPlan& plan) const {
+  std::vector<RemoteHolding> holdings;
+  for (std::size_t b = 0; b < remote.backbones.size(); ++b) {
+    const bool stays = remote.backbones[b].is_loaded || state.backbones[b] == Residency::kInUse;
+    holdings.push_back({stays, stays && remote.backbones[b].workers});
+  }
+  const auto at = [&](std::int32_t backbone) -> RemoteHolding& {
+    return holdings[static_cast<std::size_t>(backbone)];
+  };
+  for (const std::int32_t backbone : plan.unload.workers) at(backbone).workers = false;
+  for (const std::int32_t backbone : plan.unload.backbones) at(backbone) = {};
+  if (!preload_) return holdings;
+  for (const std::int32_t backbone : plan.load.backbones) at(backbone).weights = true;
+  for (const std::int32_t backbone : plan.load.workers) at(backbone) = {true, true};
+  return holdings;
+}
+
 void FunctionLoops::plan_artifacts() {
   const TimePoint now = clock_.now();
-  const ArtifactState state = artifacts();
-  const std::int64_t free = planner_.idle_bytes(state) + host_.free_bytes();
-  const std::int64_t room = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
-  const ArtifactPlan plan = planner_.plan(now, state, room);
+  const std::vector<RemoteMachine> machines = host_.machines();
+  std::vector<MachineArtifacts> views(1);
+  views[0].state = artifacts();
+  const std::int64_t free = planner_.idle_bytes(views[0].state) + host_.free_bytes();
+  views[0].idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
+  views[0].takes = local_instances_ < options_.max_instances;
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    views.push_back(artifacts_of(static_cast<std::int32_t>(i) + 1, machines[i]));
+  }
+  const std::vector<ArtifactPlan> plans = planner_.plan(now, views);
+  follow(plans[0], now);
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    if (!machines[i].open) continue;
+    host_.plan_machine(static_cast<std::int32_t>(i) + 1,
+                       remote_plan(machines[i], views[i + 1].state, plans[i + 1]));
+  }
+}
+
+void FunctionLoops::follow(const ArtifactPlan& plan, TimePoint now) {
   unload(plan.unload);
   if (!preload_) return;
   for (const std::int32_t backbone : plan.load.backbones) {

@@ -9,7 +9,8 @@
 // Options::longest_wait for a place is refused. InstanceScaler decides when an idle instance ends.
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
 // function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
-// which backbones, warm workers and adapters are in memory while no function uses them.
+// which backbones, warm workers and adapters are in memory while no function uses them, on this
+// machine and on others (no adapters there).
 //
 // place_instance() decides on which machine an instance starts. The instances of a machine that is
 // lost end their requests at once. Their functions start elsewhere once these instances have
@@ -193,6 +194,11 @@ class FunctionLoops final : public EngineLoop {
   // Loads and unloads artifacts that no function uses.
   void plan_artifacts();
   ArtifactState artifacts() const;
+  // The artifacts of another machine. REQUIRES: `machine` is not 0.
+  MachineArtifacts artifacts_of(std::int32_t machine, const RemoteMachine& remote) const;
+  void follow(const ArtifactPlan& plan, TimePoint now);
+  std::vector<RemoteHolding> remote_plan(const RemoteMachine& remote, const ArtifactState& state,
+                                         const ArtifactPlan& plan) const;
   Duration usual_start() const;
   // Loads and starts what waiting requests need.
   void start_needed();
@@ -208,6 +214,7 @@ class FunctionLoops final : public EngineLoop {
                                          const std::vector<RemoteMachine>& machines) const;
   bool make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
   std::int32_t instances_on(std::int32_t machine) const;
+  std::int32_t instances_on(std::int32_t machine, std::int32_t backbone) const;
   static bool is_closing(const Instance& instance, const std::vector<RemoteMachine>& machines);
   void report_backbone(std::int32_t backbone);
   // Gives requests to ready instances. False: there was nothing to give.

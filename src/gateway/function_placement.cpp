@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 bool offers(const RemoteMachine& machine, std::int32_t backbone) {
-  return machine.open && machine.backbones[static_cast<std::size_t>(backbone)];
+  return machine.open && machine.backbones[static_cast<std::size_t>(backbone)].is_possible;
 }
 
 }  // namespace
@@ -24,6 +24,17 @@ std::int32_t FunctionLoops::instances_on(std::int32_t machine) const {
   return count;
 }
 
+std::int32_t FunctionLoops::instances_on(std::int32_t machine, std::int32_t backbone) const {
+  std::int32_t count = 0;
+  for (const std::int32_t number : active_) {
+    const Function& function = functions_[static_cast<std::size_t>(number)];
+    if (function.spec.backbone != backbone) continue;
+    count += static_cast<std::int32_t>(
+        std::ranges::count(function.instances, machine, &Instance::machine));
+  }
+  return count;
+}
+
 // This machine's place, or another one's that has the backbone.
 std::optional<MachineOffer> FunctionLoops::free_place(
     std::int32_t backbone, const std::vector<RemoteMachine>& machines) const {
@@ -32,11 +43,18 @@ std::optional<MachineOffer> FunctionLoops::free_place(
                                     .places = options_.max_instances,
                                     .used = local_instances_,
                                     .loaded = local.load == Load::kLoaded,
-                                    .can_load = true}};
+                                    .can_load = true,
+                                    .warm = local.workers}};
   for (std::size_t i = 0; i < machines.size(); ++i) {
     if (!offers(machines[i], backbone)) continue;
     const auto number = static_cast<std::int32_t>(i) + 1;
-    all.push_back({number, machines[i].places, instances_on(number), true, false});
+    const RemoteBackbone& there = machines[i].backbones[static_cast<std::size_t>(backbone)];
+    all.push_back({.machine = number,
+                   .places = machines[i].places,
+                   .used = instances_on(number),
+                   .loaded = there.is_loaded,
+                   .can_load = true,
+                   .warm = there.workers});
   }
   return place_instance(all);
 }
@@ -51,7 +69,7 @@ FunctionLoops::Place FunctionLoops::find_place(std::int32_t backbone, bool make_
   auto best = free_place(backbone, machines);
   if (!best && make_room && make_place(backbone, machines)) best = free_place(backbone, machines);
   if (!best) return {};
-  if (best->loaded) return {.machine = best->machine};
+  if (best->loaded || best->machine > 0) return {.machine = best->machine};
   if (local.load == Load::kAbsent) load(backbone);
   return {.loads = true};
 }
@@ -90,7 +108,7 @@ void FunctionLoops::report_backbone(std::int32_t backbone) {
   const Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
   std::int64_t copies = one.load == Load::kLoaded ? 1 : 0;
   for (const RemoteMachine& machine : host_.machines()) {
-    copies += machine.backbones[static_cast<std::size_t>(backbone)] ? 1 : 0;
+    copies += machine.backbones[static_cast<std::size_t>(backbone)].is_loaded ? 1 : 0;
   }
   usage_.set_backbone_bytes(backbone, copies * one.bytes);
 }

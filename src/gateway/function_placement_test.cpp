@@ -11,7 +11,8 @@ class FunctionPlacementTest : public FunctionLoopsTest {
  protected:
   // This machine has `here` places, another one `there`.
   void start_with(std::int32_t here, std::int32_t there, bool loaded = true) {
-    host_.others = {{.open = true, .places = there, .backbones = {true}}};
+    host_.others = {
+        {.open = true, .places = there, .backbones = {{.is_possible = true, .is_loaded = true}}}};
     FunctionLoops::Options options;
     options.max_instances = here;
     start(options, loaded);
@@ -46,7 +47,7 @@ TEST_F(FunctionPlacementTest, MemoryOfABackboneIsBilledOnEachMachineThatHasIt) {
   start_with(2, 1);
   loops_->machines_changed();
   EXPECT_EQ(usage_.backbones[0], 2000);
-  host_.others[0].backbones = {false};
+  host_.others[0].backbones = {RemoteBackbone{}};
   loops_->machines_changed();
   EXPECT_EQ(usage_.backbones[0], 1000);
 }
@@ -70,7 +71,7 @@ TEST_F(FunctionPlacementTest, CallsOfALostMachineEndAtOnceAndItsFunctionWaitsUnt
   ASSERT_EQ(there->machine, 1);
   take();
   there->lose();
-  host_.others[0] = {.open = false, .places = 1, .backbones = {false}};
+  host_.others[0] = {.open = false, .places = 1, .backbones = {RemoteBackbone{}}};
   loops_->machines_changed();
   const OutputBatch lost = take();
   ASSERT_EQ(lost.events.size(), 1U);
@@ -100,7 +101,7 @@ TEST_F(FunctionPlacementTest, AColdCallOfALostMachineStartsElsewhere) {
   ASSERT_EQ(there->machine, 1);
   there->lose();
   there->fence();
-  host_.others[0] = {.open = false, .places = 4, .backbones = {false}};
+  host_.others[0] = {.open = false, .places = 4, .backbones = {RemoteBackbone{}}};
   host_.first_state = EngineState::kReady;
   loops_->machines_changed();
   EXPECT_EQ(host_.started, 3);
@@ -123,6 +124,101 @@ TEST_F(FunctionPlacementTest, AMachineThatClosesLosesItsIdleInstancesAndKeepsThe
   EXPECT_FALSE(host_.alive.contains(idle));
   EXPECT_TRUE(host_.alive.contains(busy));
   EXPECT_EQ(loops_->num_instances(), 2);
+}
+
+// ---------------------------------------------------------------- backbones of other machines
+
+TEST_F(FunctionPlacementTest, AMachineWithoutTheBackboneLoadsItForItsInstance) {
+  start_with(1, 1);
+  host_.others[0].backbones = {{.is_possible = true}};
+  EXPECT_EQ(started(1, 0)->machine, 0) << "it is loaded here";
+  EXPECT_EQ(started(2, 1)->machine, 1) << "this machine is full";
+  EXPECT_TRUE(host_.loads.empty());
+}
+
+TEST_F(FunctionPlacementTest, AMachineWithWarmWorkersComesFirst) {
+  start_with(2, 2);
+  host_.others[0].backbones[0].workers = true;
+  EXPECT_EQ(started(1, 0)->machine, 1);
+}
+
+// Calls each minute: each finds no process.
+class RemotePlanTest : public FunctionPlacementTest {
+ protected:
+  void start_called(std::int32_t here) {
+    host_.bytes_of_workers = 100;
+    start_with(here, 4);
+    host_.others[0].free_bytes = 1'000'000;
+    host_.others[0].backbones[0] = {.is_possible = true};
+    for (RequestId id = 1; id <= 10; ++id) {
+      ASSERT_TRUE(submit(id, 0));
+      host_.last->finish(id);
+      take();
+      pass(60);
+    }
+  }
+  RemoteHolding planned() const { return host_.plans.at(1).at(0); }
+};
+
+TEST_F(RemotePlanTest, ACopyIsNotLoadedWhereOneIsHereAlready) {
+  start_called(2);
+  EXPECT_TRUE(host_.workers[0]) << "this machine comes first";
+  EXPECT_FALSE(planned().weights);
+  EXPECT_FALSE(planned().workers);
+}
+
+TEST_F(RemotePlanTest, WhenThisMachineIsFullTheOtherOneIsPrepared) {
+  start_called(1);
+  ASSERT_TRUE(submit(20, 1));  // it goes on
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  EXPECT_TRUE(planned().workers);
+  loops_->set_preload(false);
+  pass(1);
+  EXPECT_FALSE(planned().weights) << "pre-loading is off, and nothing is there";
+}
+
+TEST_F(RemotePlanTest, IdleMemoryIsLimitedOnEachMachine) {
+  start_called(2);
+  host_.others[0].backbones[0] = {.is_possible = true, .is_loaded = true};
+  pass(1);
+  EXPECT_TRUE(planned().weights) << "there is room";
+  loops_->set_idle_bytes(500);
+  pass(1);
+  EXPECT_FALSE(planned().weights);
+}
+
+TEST_F(RemotePlanTest, NothingInUseIsUnloaded) {
+  start_called(1);
+  ASSERT_TRUE(submit(20, 1));
+  EXPECT_EQ(started(21, 2)->machine, 1);
+  loops_->set_idle_bytes(0);
+  // Also before the machine has said that it is loaded.
+  host_.others[0].backbones[0] = {.is_possible = true};
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  host_.others[0].backbones[0] = {.is_possible = true, .is_loaded = true};
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  host_.last->finish(21);
+  take();
+  pass(10);
+  EXPECT_FALSE(planned().weights);
+}
+
+TEST_F(RemotePlanTest, WorkersWithoutTheirBackboneDoNotCount) {
+  start_called(2);
+  host_.others[0].backbones[0] = {.is_possible = true, .workers = true, .worker_bytes = 100};
+  pass(1);
+  EXPECT_FALSE(planned().weights);
+}
+
+TEST_F(RemotePlanTest, AMachineThatTakesNothingGetsNoPlan) {
+  start_called(2);
+  host_.plans.clear();
+  host_.others[0].open = false;
+  pass(1);
+  EXPECT_TRUE(host_.plans.empty());
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ FunctionView FunctionLoops::view(std::int32_t number) const {
   for (const Instance& instance : function.instances) {
     view.running += instance.loop->unfinished_requests();
     view.own_bytes += instance.own_bytes;
+    view.machines.push_back(instance.machine);
     const bool ready = instance.ready_at && instance.loop->state() == EngineState::kReady;
     view.phase = std::max(view.phase, ready ? FunctionPhase::kReady : FunctionPhase::kStarting);
   }

@@ -54,6 +54,26 @@ void append_backbone(const GatewayState::Backbone& backbone, std::string& out) {
                      view.bytes, view.instances, view.worker_bytes);
 }
 
+void append_agent(const GatewayState::Agent& agent, std::string& out) {
+  out += '{';
+  append_text("name", agent.name, out);
+  append_text("state", agent.state, out);
+  out +=
+      fmt::format(R"("lease_s":{:.3f},"places":{},"memory_bytes":{},"free_bytes":{},)",
+                  to_seconds(agent.lease_left), agent.places, agent.memory_bytes, agent.free_bytes);
+  out += R"("backbones":)";
+  append_json_list(agent.backbones, out, [&](const GatewayState::Agent::Backbone& one) {
+    out += '{';
+    append_text("name", one.name, out);
+    append_text("state", one.state, out);
+    out += fmt::format(R"("workers":{}}})", one.workers);
+  });
+  out += R"(,"functions":)";
+  append_json_list(agent.functions, out,
+                   [&](std::string_view name) { append_json_string(name, out); });
+  out += '}';
+}
+
 void append_machine(const GatewayState::Machine& machine, std::string& out) {
   const GatewayCounts& counts = machine.counts;
   out += fmt::format(
@@ -68,6 +88,9 @@ void append_machine(const GatewayState::Machine& machine, std::string& out) {
   out += R"(},"backbones":)";
   append_json_list(machine.backbones, out,
                    [&](const GatewayState::Backbone& one) { append_backbone(one, out); });
+  out += R"(,"agents":)";
+  append_json_list(machine.agents, out,
+                   [&](const GatewayState::Agent& one) { append_agent(one, out); });
   out += '}';
 }
 

@@ -24,10 +24,11 @@ enum class FunctionPhase : std::uint8_t {
 
 struct FunctionView {
   FunctionPhase phase = FunctionPhase::kAbsent;
-  std::int32_t waiting = 0;    // calls
-  std::int32_t running = 0;    // calls that its process has
-  std::int64_t calls = 0;      // since the gateway's start
-  std::int64_t own_bytes = 0;  // of its process, shared with no other one
+  std::int32_t waiting = 0;            // calls
+  std::int32_t running = 0;            // calls that its process has
+  std::int64_t calls = 0;              // since the gateway's start
+  std::int64_t own_bytes = 0;          // of its process, shared with no other one
+  std::vector<std::int32_t> machines;  // of its processes; 0: the gateway's own
   // From arrival to the first token, of the last calls.
   std::optional<RecentDurations::Percentiles> ttft;
   std::optional<std::int64_t> adapter_bytes;  // none: it has no adapter in memory
@@ -53,6 +54,22 @@ struct GatewayState {
     std::string_view name;
     BackboneView view;
   };
+  // Another machine that runs functions.
+  struct Agent {
+    struct Backbone {
+      std::string_view name;
+      std::string_view state;  // "absent", "loading" or "loaded"
+      std::int64_t workers = 0;
+    };
+    std::string_view name;
+    std::string_view state;  // as agent_phase_name() says
+    Duration lease_left{0};
+    std::int32_t places = 0;
+    std::int64_t memory_bytes = 0;
+    std::int64_t free_bytes = 0;
+    std::vector<Backbone> backbones;          // those that it can load
+    std::vector<std::string_view> functions;  // with a process there
+  };
   // The machine, for an admin.
   struct Machine {
     GatewayCounts counts;
@@ -60,6 +77,7 @@ struct GatewayState {
     std::int64_t memory_bytes = 0;
     std::int64_t free_bytes = 0;
     std::vector<Backbone> backbones;
+    std::vector<Agent> agents;
     double platform_cost = 0;  // of the day
   };
 

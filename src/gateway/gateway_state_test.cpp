@@ -47,6 +47,15 @@ TEST(GatewayState, AnAdminsStateHasTheMachine) {
   machine.memory_bytes = 1000;
   machine.backbones = {
       {"demo", {true, false, 600, 2, 50}}, {"b", {false, true, 0, 0, 0}}, {"c", {}}};
+  machine.agents = {{"one",
+                     "open",
+                     std::chrono::milliseconds(2500),
+                     4,
+                     500,
+                     200,
+                     {{"demo", "loaded", 2}, {"b", "absent", 0}},
+                     {"poet", "a \"b\""}},
+                    {"two", "gone", {}, 0, 0, 0, {}, {}}};
   state.machine = machine;
   const nlohmann::json json = parse_json(gateway_state_json(state));
   ASSERT_FALSE(json.is_discarded());
@@ -58,6 +67,16 @@ TEST(GatewayState, AnAdminsStateHasTheMachine) {
   EXPECT_EQ(shown["backbones"][0]["worker_bytes"], 50);
   EXPECT_EQ(shown["backbones"][1]["state"], "loading");
   EXPECT_EQ(shown["backbones"][2]["state"], "absent");
+  const nlohmann::json agent = shown["agents"][0];
+  EXPECT_EQ(agent["state"], "open");
+  EXPECT_EQ(agent["lease_s"], 2.5);
+  EXPECT_EQ(agent["places"], 4);
+  EXPECT_EQ(agent["free_bytes"], 200);
+  EXPECT_EQ(agent["backbones"][0]["workers"], 2);
+  EXPECT_EQ(agent["backbones"][1]["state"], "absent");
+  EXPECT_EQ(agent["functions"], nlohmann::json({"poet", "a \"b\""}));
+  EXPECT_EQ(shown["agents"][1]["name"], "two");
+  EXPECT_TRUE(shown["agents"][1]["functions"].empty());
 }
 
 }  // namespace

@@ -136,6 +136,10 @@ class HandHost final : public InstanceHost {
   void end_instance(std::unique_ptr<TenantLoop> instance) override { instance.reset(); }
   std::vector<RemoteMachine> machines() const override { return others; }
 
+  void plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) override {
+    plans[machine] = plan;
+  }
+
   std::set<HandInstance*> alive;
   HandInstance* last = nullptr;
   int started = 0;
@@ -150,6 +154,7 @@ class HandHost final : public InstanceHost {
   bool loads_adapters = true;
   int adapter_loads = 0;
   std::vector<RemoteMachine> others;
+  std::map<std::int32_t, std::vector<RemoteHolding>> plans;  // the last one, by machine
   std::int64_t free = 1'000'000;
 };
 

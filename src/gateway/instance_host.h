@@ -22,11 +22,27 @@ struct AdapterState {
   Duration load{0};  // the time of a load, without its rests
 };
 
-// Another machine that runs instances.
+// A backbone on another machine.
+struct RemoteBackbone {
+  bool is_possible = false;  // it can load it
+  bool is_loaded = false;
+  bool is_loading = false;
+  bool workers = false;           // it keeps warm workers
+  std::int64_t worker_bytes = 0;  // that they take there; 0: unknown
+};
+
+// Another machine that runs instances. It loads the backbone of an instance that it is to start.
 struct RemoteMachine {
-  bool open = false;            // it takes instances
-  std::int32_t places = 0;      // instances at a time
-  std::vector<bool> backbones;  // whether it has each in memory
+  bool open = false;        // it takes instances
+  std::int32_t places = 0;  // instances at a time
+  std::int64_t free_bytes = 0;
+  std::vector<RemoteBackbone> backbones;
+};
+
+// The plan for a backbone on another machine while no instance there uses it.
+struct RemoteHolding {
+  bool weights = false;
+  bool workers = false;  // REQUIRES: weights
 };
 
 class InstanceHost {
@@ -52,13 +68,17 @@ class InstanceHost {
   // Later calls read it again. Requests that hold it go on.
   virtual void unload_adapter(std::int32_t function) = 0;
   // Starts it on machine 0, which is this one, or on another one. `adapter`: Request::adapter,
-  // whose content a request holds meanwhile. REQUIRES: the backbone is loaded there.
+  // whose content a request holds meanwhile. REQUIRES: the backbone is loaded on this machine, or
+  // possible on the other one.
   virtual std::unique_ptr<TenantLoop> start_instance(std::int32_t machine, std::int32_t backbone,
                                                      std::int32_t adapter,
                                                      const std::string& tenant) = 0;
   // Machines 1, 2, ... A machine keeps its number.
   virtual std::vector<RemoteMachine> machines() const { return {}; }
-  // Memory that the machine has left.
+  // Tells a machine its plan, which has an item for each backbone. It loads what is missing, and
+  // gives back what is not planned and that no instance there uses.
+  virtual void plan_machine(std::int32_t /*machine*/, const std::vector<RemoteHolding>& /*plan*/) {}
+  // Memory that this machine has left.
   virtual std::int64_t free_bytes() const = 0;
   // Ends its process and destroys it.
   virtual void end_instance(std::unique_ptr<TenantLoop> instance) = 0;

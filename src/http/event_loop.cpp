@@ -41,6 +41,7 @@ void EventLoop::run() {
   // Without the guard, run() would return as soon as no operation is pending.
   const auto guard = boost::asio::make_work_guard(*impl_->context);
   impl_->context->run();
+  impl_->context->restart();  // a stop() counts once, so run() may be called again
 }
 
 void EventLoop::stop() { impl_->context->stop(); }

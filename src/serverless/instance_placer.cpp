@@ -5,6 +5,7 @@ namespace {
 
 bool is_better(const MachineOffer& one, const MachineOffer& other) {
   if (one.loaded != other.loaded) return one.loaded;
+  if (one.warm != other.warm) return one.warm;
   return std::int64_t{one.used} * other.places < std::int64_t{other.used} * one.places;
 }
 

@@ -20,6 +20,14 @@ TEST(InstancePlacer, SpreadsByThePartOfPlacesInUse) {
   EXPECT_EQ(place_instance(even)->machine, 0);
 }
 
+TEST(InstancePlacer, WarmWorkersComeBeforeFreePlacesAndAfterTheBackbone) {
+  std::vector<MachineOffer> offers = {{0, 8, 0, true, true}, {1, 8, 7, true, true}};
+  offers[1].warm = true;
+  EXPECT_EQ(place_instance(offers)->machine, 1);
+  offers[1].loaded = false;
+  EXPECT_EQ(place_instance(offers)->machine, 0);
+}
+
 TEST(InstancePlacer, PassesOverFullMachinesAndThoseThatCannotRunIt) {
   const std::vector<MachineOffer> offers = {
       {0, 2, 2, true, true}, {1, 4, 0, false, false}, {2, 4, 3, false, true}};

@@ -12,8 +12,8 @@ import pytest
 
 from agents import (TOKEN, Agent, agents_url, call, certificate_options, make_authority,
                     make_certificate, write_token)
-from gateway_test import (ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, CallThatGoesOn, ask, client,
-                          gateway, stop_functions, text_of, write_config)
+from gateway_test import (ADMIN, ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, CallThatGoesOn, ask,
+                          client, gateway, stop_functions, text_of, write_config)
 from processes import await_gone, functions_of
 from serving import BINARY, LONG_WAIT, PATIENCE
 
@@ -118,7 +118,7 @@ def test_wrong_messages_change_nothing(pair):
     assert status == 200, joined
     epoch = joined["epoch"]
     report = {"agent": "two", "epoch": epoch, "sequence": 1, "free_bytes": 0, "draining": False,
-              "instances": []}
+              "backbones": [], "instances": []}
     wrong = [
         (401, "wrong_token", ("join", JOIN, "wrong-0123456789abcdef")),
         (401, "wrong_token", ("report", report, None)),
@@ -140,6 +140,9 @@ def test_wrong_messages_change_nothing(pair):
         (409, "stale_epoch", ("listen", {"agent": "one", "epoch": epoch})),
         (400, "bad_request", ("report", {**report, "free_bytes": -1})),
         (400, "bad_request", ("report", {**report, "sequence": 7})),
+        (400, "bad_request", ("report", {**report, "backbones": [{"name": "demo"}]})),
+        (400, "bad_request", ("report", {**report, "backbones": [
+            {"name": "demo", "state": "here", "workers": 0, "worker_bytes": 0}]})),
         (404, "unknown_agent", ("report", report)),  # it has opened no stream
         (404, "unknown_path", ("nothing", {})),
         (404, "unknown_name", ("adapters/00", None)),
@@ -158,6 +161,70 @@ def test_wrong_messages_change_nothing(pair):
     # The first agent has noticed nothing.
     assert text_of(ask(server, "b", "pirate")) == before
     assert functions_of(agent.process.pid) == process
+
+
+def backbone_there(server):
+    """The demo backbone on the agent, as the gateway knows it."""
+    answer = server.get("/gateway/state", headers={"Authorization": "Bearer " + ADMIN})
+    assert answer.status == 200, answer
+    agents = answer.json()["machine"]["agents"]
+    return agents[0]["backbones"][0] if agents and agents[0]["backbones"] else {"state": "none"}
+
+
+def await_backbone(server, **wanted):
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while not wanted.items() <= (seen := backbone_there(server)).items():
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+def started_with(folder, *changes, options=()):
+    config = write_config(folder, ADMIN_SECTION, *changes, *NO_GOALS)
+    return gateway(config, "--max-functions", "1", "--agents", "127.0.0.1:0",
+                   "--agents-token-file", write_token(folder), "--agents-expiry", "30", *options)
+
+
+def test_an_agent_is_prepared_while_the_gateway_has_no_place(tmp_path):
+    with started_with(tmp_path, options=("--warm-workers", "1")) as server, \
+            Agent(agents_url(server), str(tmp_path / "token")) as agent:
+        agent.await_joined()
+        await_backbone(server, state="loaded", workers=0)
+        with CallThatGoesOn(server, "a", "demo", machine=server):
+            await_backbone(server, state="loaded", workers=1)
+            await_count(agent.process.pid, 1)
+            worker = functions_of(agent.process.pid)
+            time.sleep(1)  # until it is surely ready
+            text_of(ask(server, "b", "pirate"))
+            stopped = server.post("/gateway/actions", {"action": "stop", "tenant": "b",
+                                                       "function": "ft:demo:b:pirate"},
+                                  headers={"Authorization": "Bearer " + ADMIN})
+            assert stopped.status == 200, stopped
+            await_gone(worker)  # it had become pirate
+        agent.stop()
+
+
+def test_an_agent_gives_idle_backbones_back_and_loads_them_for_a_call(tmp_path):
+    with started_with(tmp_path, NOT_IDLE_SOON, ("1GiB", "1MiB")) as server, \
+            Agent(agents_url(server), str(tmp_path / "token")) as agent:
+        agent.await_joined()
+        await_backbone(server, state="absent")
+        expected = text_of(ask(server, "b", "pirate"))
+        assert len(functions_of(server.process.pid)) == 1
+        stop_functions(server)
+        with CallThatGoesOn(server, "a", "demo", machine=server):
+            assert backbone_there(server)["state"] == "absent"
+            assert text_of(ask(server, "b", "pirate")) == expected
+            process = functions_of(agent.process.pid)
+            assert len(process) == 1
+            await_backbone(server, state="loaded")
+            # In use it stays, whatever the plan is.
+            time.sleep(3)
+            assert backbone_there(server)["state"] == "loaded"
+            assert text_of(ask(server, "b", "pirate")) == expected
+            assert functions_of(agent.process.pid) == process
+        stop_functions(server)
+        await_backbone(server, state="absent")
+        agent.stop()
 
 
 def test_an_agent_that_dies_takes_its_calls_along_and_its_function_starts_elsewhere(tmp_path):

@@ -5,9 +5,10 @@ import os
 
 import pytest
 
+from agents import Agent, agents_url, write_token
 from browser import Browser
-from gateway_test import (ADMIN, ADMIN_SECTION, KEYS, NOT_IDLE_SOON, ask, gateway, text_of,
-                          write_config)
+from gateway_test import (ADMIN, ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway,
+                          text_of, write_config)
 from processes import functions_of
 from serving import ROOT
 
@@ -121,6 +122,37 @@ def test_an_admin_stops_a_function_and_unloads_a_backbone(browser, server):
     assert browser.run("return document.querySelector('#backbones tbody tr').className") == "absent"
     text_of(ask(server, "a", "poet"))  # a call brings it back
     browser.wait("return document.querySelector('#backbones tbody tr').className === 'loaded'")
+
+
+AGENT = """const row = document.querySelector('#agents tbody tr');
+  return row && [...row.cells].map(cell => cell.textContent);"""
+
+
+def test_an_admin_sees_agents(browser, tmp_path):
+    config = write_config(tmp_path, ADMIN_SECTION, NOT_IDLE_SOON, *NO_GOALS)
+    with gateway(config, "--max-functions", "1", "--agents", "127.0.0.1:0", "--agents-token-file",
+                 write_token(tmp_path), "--agents-expiry", "8") as server:
+        open_page(browser, server, ADMIN)
+        hidden = "return document.getElementById('agents').hidden"
+        assert browser.run(hidden), "there are none"
+        with Agent(agents_url(server), str(tmp_path / "token")) as agent:
+            agent.await_joined()
+            text_of(ask(server, "a", "poet"))
+            text_of(ask(server, "b", "pirate"))
+            cells = browser.wait(AGENT.replace("row &&", "row && row.cells[7].textContent &&"))
+            assert not browser.run(hidden)
+            assert cells[0:2] == ["one", "open"] and cells[2].endswith(" s"), cells
+            assert cells[3].endswith("B") and cells[4].endswith("B"), cells
+            assert cells[5].startswith("1 of ") and cells[6] == "demo", cells
+            assert cells[7] == "ft:demo:b:pirate", cells
+            agent.kill()
+        browser.wait("return document.querySelector('#agents tbody tr').className === 'lost'")
+        browser.wait("return document.querySelector('#agents tbody tr').className === 'gone'")
+        browser.wait(AGENT.replace("row &&", "row && !row.cells[7].textContent &&"))
+        assert browser.run(AGENT)[2:] == [""] * 6
+        assert browser.console() == []
+        open_page(browser, server, KEYS["a"])
+        assert browser.run(hidden), "tenants see no machines"
 
 
 def test_wrong_actions_change_nothing(server):

@@ -1,0 +1,302 @@
+#include "agents/agent_functions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agents/hand_machine.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::seconds;
+using test::HandMachine;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// The agent's clock is 100 s before the gateway's.
+constexpr Duration kAhead = seconds(100);
+
+class AgentFunctionsTest : public testing::Test {
+ protected:
+  AgentFunctionsTest() {
+    clock_.advance(seconds(1));
+    functions_.add_backbone("demo");
+    functions_.add_backbone("other");
+    functions_.set_calls({.output = [this](AgentOutput out) { outputs_.push_back(std::move(out)); },
+                          .fetch_adapter = [this](const std::string& d) { fetches_.push_back(d); },
+                          .wake = [this] { ++wakes_; }});
+  }
+
+  AgentCommand command(AgentCommandKind kind, std::uint64_t instance = 0) const {
+    AgentCommand command;
+    command.kind = kind;
+    command.instance = instance;
+    command.time = clock_.now() + kAhead;
+    return command;
+  }
+  Status start(std::uint64_t id, const std::string& backbone = "demo",
+               const std::string& adapter = {}) {
+    AgentCommand start = command(AgentCommandKind::kStart, id);
+    start.backbone = backbone;
+    start.adapter = adapter;
+    start.tenant = "t";
+    return functions_.handle(std::move(start));
+  }
+  Status frame(std::uint64_t id, ToFunction frame) {
+    AgentCommand one = command(AgentCommandKind::kFrame, id);
+    one.frame = std::move(frame);
+    return functions_.handle(std::move(one));
+  }
+  void end(std::uint64_t id) {
+    EXPECT_TRUE(functions_.handle(command(AgentCommandKind::kEnd, id)));
+  }
+  Status plan(std::vector<PlannedBackbone> backbones) {
+    AgentCommand plan = command(AgentCommandKind::kPlan);
+    plan.plan = std::move(backbones);
+    return functions_.handle(std::move(plan));
+  }
+  BackboneLoad load_of(const std::string& name) const {
+    for (const AgentHolding& one : functions_.holdings()) {
+      if (one.name == name) return one.load;
+    }
+    ADD_FAILURE() << name;
+    return {};
+  }
+  // The state that was said last.
+  std::optional<StateFrame> said() const {
+    if (outputs_.empty()) return std::nullopt;
+    const auto* state = std::get_if<StateFrame>(&outputs_.back().frame);
+    return state == nullptr ? std::nullopt : std::optional(*state);
+  }
+
+  ManualClock clock_;
+  HandMachine machine_;
+  AgentFunctions functions_{machine_, clock_, 2};
+  std::vector<AgentOutput> outputs_;
+  std::vector<std::string> fetches_;
+  int wakes_ = 0;
+};
+
+// ---------------------------------------------------------------- instances
+
+TEST_F(AgentFunctionsTest, AFunctionAnswersInTheGatewaysTime) {
+  ASSERT_TRUE(start(1));
+  EXPECT_EQ(machine_.last->tenant, "t");
+  functions_.collect();
+  EXPECT_THAT(outputs_, IsEmpty()) << "it is not ready";
+  machine_.last->become(EngineState::kReady);
+  functions_.collect();
+  ASSERT_TRUE(said());
+  EXPECT_EQ(said()->state, EngineState::kReady);
+  RequestFrame request;
+  request.request.id = 5;
+  request.request.arrival = clock_.now() + kAhead;
+  request.grammar = -1;
+  ASSERT_TRUE(frame(1, request));
+  ASSERT_THAT(machine_.last->requests, SizeIs(1));
+  EXPECT_EQ(machine_.last->requests[0].arrival, clock_.now());
+  EXPECT_EQ(machine_.last->requests[0].client_key, "t");
+  machine_.last->finish(5, clock_.now());
+  functions_.collect();
+  const auto* batch = std::get_if<OutputBatch>(&outputs_.back().frame);
+  ASSERT_NE(batch, nullptr);
+  EXPECT_EQ(batch->events.at(0).time, clock_.now() + kAhead);
+  EXPECT_EQ(outputs_.back().turn_time, std::chrono::milliseconds(5));
+  EXPECT_EQ(functions_.uses().at(0).own_bytes, 77);
+}
+
+TEST_F(AgentFunctionsTest, TheFastestCommandTellsTheDifferenceOfTheClocks) {
+  AgentCommand late = command(AgentCommandKind::kPing);
+  late.time.since_start -= seconds(3);  // it was under way for 3 s
+  ASSERT_TRUE(functions_.handle(std::move(late)));
+  ASSERT_TRUE(start(1));
+  machine_.last->become(EngineState::kReady);
+  functions_.collect();
+  late = command(AgentCommandKind::kPing);
+  late.time.since_start -= seconds(3);
+  ASSERT_TRUE(functions_.handle(std::move(late)));
+  RequestFrame request;
+  request.request.arrival = clock_.now() + kAhead;
+  request.grammar = -1;
+  ASSERT_TRUE(frame(1, request));
+  EXPECT_EQ(machine_.last->requests.at(0).arrival, clock_.now());
+}
+
+TEST_F(AgentFunctionsTest, RefusalsAndFailuresReachTheGateway) {
+  ASSERT_TRUE(start(1));
+  machine_.last->become(EngineState::kReady);
+  machine_.last->refuses = true;
+  functions_.collect();
+  RequestFrame request;
+  request.request.id = 5;
+  request.grammar = -1;
+  ASSERT_TRUE(frame(1, request));
+  const auto* batch = std::get_if<OutputBatch>(&outputs_.back().frame);
+  ASSERT_NE(batch, nullptr);
+  EXPECT_EQ(batch->refused.at(0).request, 5U);
+  machine_.last->reason = unavailable("its process has died");
+  machine_.last->become(EngineState::kFailed);
+  functions_.collect();
+  ASSERT_TRUE(said());
+  EXPECT_EQ(said()->message, "its process has died");
+  const std::size_t count = outputs_.size();
+  functions_.collect();
+  EXPECT_EQ(outputs_.size(), count) << "it is said once";
+}
+
+TEST_F(AgentFunctionsTest, AGatewayThatBreaksTheRulesEndsTheSession) {
+  EXPECT_FALSE(start(0));
+  ASSERT_TRUE(start(1));
+  EXPECT_FALSE(start(1));
+  EXPECT_FALSE(frame(2, CancelFrame{1})) << "there is no such instance";
+  EXPECT_FALSE(plan({{"unknown", 0}}));
+  EXPECT_TRUE(frame(1, CancelFrame{1}));
+  EXPECT_THAT(machine_.last->cancelled, ElementsAre(1U));
+}
+
+TEST_F(AgentFunctionsTest, PlacesAreLimitedAndUnknownBackbonesFail) {
+  ASSERT_TRUE(start(1, "unknown"));
+  EXPECT_THAT(said()->message, HasSubstr("no backbone 'unknown'"));
+  end(1);
+  ASSERT_TRUE(start(2));
+  ASSERT_TRUE(start(3));
+  ASSERT_TRUE(start(4));
+  EXPECT_THAT(said()->message, HasSubstr("its limit"));
+  EXPECT_EQ(outputs_.back().instance, 4U);
+  EXPECT_THAT(machine_.alive, SizeIs(2));
+}
+
+TEST_F(AgentFunctionsTest, AMissingAdapterIsFetchedFirst) {
+  ASSERT_TRUE(start(1, "demo", "d7"));
+  EXPECT_THAT(fetches_, ElementsAre("d7"));
+  EXPECT_EQ(machine_.last, nullptr);
+  functions_.adapter_came("d7", std::string("bytes"));
+  ASSERT_NE(machine_.last, nullptr);
+  ASSERT_TRUE(start(2, "demo", "d8"));
+  functions_.adapter_came("d8", std::string("broken"));
+  EXPECT_EQ(said()->message, "a broken adapter");
+  end(2);
+  ASSERT_TRUE(start(3, "demo", "d9"));
+  functions_.adapter_came("d9", tl::unexpected(unavailable("gone")));
+  EXPECT_EQ(said()->message, "gone");
+  EXPECT_THAT(machine_.alive, SizeIs(1));
+}
+
+TEST_F(AgentFunctionsTest, AllHaveEndedOnceNoProcessIsLeft) {
+  machine_.ends_at_once = false;
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(start(2));
+  end(1);
+  int ended = 0;
+  functions_.end_all([&] { ++ended; });
+  EXPECT_EQ(ended, 0);
+  EXPECT_FALSE(functions_.empty());
+  machine_.end_processes();
+  EXPECT_EQ(ended, 1);
+  EXPECT_TRUE(functions_.empty());
+  functions_.end_all([&] { ++ended; });
+  EXPECT_EQ(ended, 2);
+}
+
+// ---------------------------------------------------------------- plans
+
+TEST_F(AgentFunctionsTest, APlanIsFollowed) {
+  ASSERT_TRUE(plan({{"demo", 2}}));
+  EXPECT_THAT(machine_.unloads, ElementsAre("other"));
+  EXPECT_EQ(machine_.workers.at("demo"), 2);
+  EXPECT_EQ(load_of("other"), BackboneLoad::kAbsent);
+  EXPECT_EQ(functions_.holdings().at(0).worker_bytes, 20);
+  ASSERT_TRUE(plan({{"other", 1}}));
+  EXPECT_THAT(machine_.unloads, ElementsAre("other", "demo"));
+  EXPECT_EQ(load_of("other"), BackboneLoad::kLoading);
+  ASSERT_TRUE(plan({{"other", 1}}));  // nothing twice
+  machine_.loaded("other", {});
+  EXPECT_EQ(load_of("other"), BackboneLoad::kLoaded);
+  EXPECT_EQ(machine_.workers.at("other"), 1);
+  ASSERT_TRUE(plan({{"other", 0}}));
+  EXPECT_EQ(machine_.workers.at("other"), 0);
+}
+
+TEST_F(AgentFunctionsTest, WithoutAPlanAllStays) {
+  ASSERT_TRUE(start(1));
+  end(1);
+  EXPECT_THAT(machine_.unloads, IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, ABackboneInUseLeavesWhenItsLastInstanceHasEnded) {
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(start(2));
+  ASSERT_TRUE(plan({{"other", 0}}));
+  EXPECT_THAT(machine_.unloads, IsEmpty());
+  end(1);
+  EXPECT_THAT(machine_.unloads, IsEmpty());
+  end(2);
+  EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
+}
+
+TEST_F(AgentFunctionsTest, AnInstanceThatWaitsForItsAdapterUsesItsBackbone) {
+  ASSERT_TRUE(start(1, "demo", "d7"));
+  ASSERT_TRUE(plan({}));
+  EXPECT_THAT(machine_.unloads, ElementsAre("other"));
+  functions_.adapter_came("d7", tl::unexpected(unavailable("gone")));
+  end(1);
+  EXPECT_THAT(machine_.unloads, ElementsAre("other", "demo"));
+}
+
+TEST_F(AgentFunctionsTest, AnInstanceLoadsItsBackboneFirst) {
+  ASSERT_TRUE(plan({}));
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(start(2, "demo", "d7"));
+  EXPECT_THAT(machine_.loads, SizeIs(1)) << "one load for both";
+  EXPECT_EQ(machine_.last, nullptr);
+  machine_.loaded("demo", {});
+  EXPECT_THAT(machine_.alive, SizeIs(1));
+  EXPECT_THAT(fetches_, ElementsAre("d7"));
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kLoaded) << "it is in use, although no plan has it";
+  end(1);
+  end(2);
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kAbsent);
+}
+
+TEST_F(AgentFunctionsTest, AnInstanceThatEndsBeforeItsBackboneIsThereStartsNothing) {
+  ASSERT_TRUE(plan({}));
+  ASSERT_TRUE(start(1));
+  end(1);
+  machine_.loaded("demo", {});
+  EXPECT_EQ(machine_.last, nullptr);
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kAbsent) << "nothing wants it any more";
+}
+
+TEST_F(AgentFunctionsTest, AFailedLoadFailsItsInstancesAndTheNextPlanTriesAgain) {
+  ASSERT_TRUE(plan({}));
+  ASSERT_TRUE(start(1));
+  machine_.loaded("demo", unavailable("no memory"));
+  EXPECT_EQ(said()->message, "no memory");
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kAbsent);
+  end(1);
+  EXPECT_THAT(machine_.loads, IsEmpty());
+  ASSERT_TRUE(plan({{"demo", 0}}));
+  EXPECT_THAT(machine_.loads, SizeIs(1));
+}
+
+TEST_F(AgentFunctionsTest, APlanEndsWithItsSession) {
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(plan({}));
+  bool ended = false;
+  functions_.end_all([&] { ended = true; });
+  EXPECT_TRUE(ended);
+  // The next session begins with what is there, until its first plan.
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kLoaded);
+  ASSERT_TRUE(start(1));
+  end(1);
+  EXPECT_EQ(load_of("demo"), BackboneLoad::kLoaded);
+}
+
+}  // namespace
+}  // namespace sluice
