@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Measures what KV tiers give and cost (docs/kv-tiers.md); every row is a ratio within one run.
+
+    tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure saving [--pairs 5]
+    tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure restart [--tokens 4000]
+    tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure burst [--answers 256]
+
+saving:  gaps between the tokens of a stream while another client sends one new prompt after
+         another, with --kv-disk and without it.
+restart: the next turn of a chat after a restart, its KV cold on the disk, beside the time that the
+         disk needs for these bytes and the processor for the new tokens.
+burst:   many prompts at once with KV memory for three of them: `fair` over `stall-free`.
+"""
+
+import argparse
+import http.client
+import json
+import math
+import os
+import random
+import re
+import shutil
+import statistics
+import threading
+import time
+
+from long_context_figures import disk_rate
+from ready_server import ReadyServer
+
+NEW_TOKENS = 24  # of the next turn, behind the first one's answer
+BLOCK = 16
+MIB = 1 << 20
+
+
+class Server(ReadyServer):
+    def __init__(self, args, *options):
+        super().__init__([args.binary, "serve", args.model, "--served-model-name", "m",
+                          "--threads", "2", *options])
+
+    def complete(self, prompt, outputs):
+        """The time of the call and of each token, and the tokens that were found."""
+        body = {"model": "m", "prompt": prompt, "max_tokens": outputs, "temperature": 0,
+                "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
+                "return_token_ids": True}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
+        begun, times, tokens, usage = time.monotonic(), [], [], {}
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise SystemExit(response.read().decode())
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            for choice in event["choices"]:
+                ids = choice.get("token_ids") or []
+                times += [time.monotonic()] * bool(ids)
+                tokens += ids
+            usage = event.get("usage") or usage
+        connection.close()
+        if len(tokens) != outputs:
+            raise SystemExit(f"an answer has {len(tokens)} of {outputs} tokens")
+        return begun, times, tokens, usage["prompt_tokens_details"]["cached_tokens"]
+
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return sum(float(value) for value in
+                   re.findall(rf"^[\w:]*{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+
+    def read_bytes(self):
+        with open(f"/proc/{self.process.pid}/io", encoding="ascii") as stream:
+            return int(re.search(r"^read_bytes: (\d+)", stream.read(), re.MULTILINE)[1])
+
+
+def random_prompt(rng, length):
+    return [rng.randrange(100, 2900) for _ in range(length)]
+
+
+def disk_option(args, size="8GiB"):
+    shutil.rmtree(os.path.join(args.folder, "kv"), ignore_errors=True)
+    return ["--kv-disk", f"{args.folder}/kv:{size},free=1MiB"]
+
+
+def drop_from_page_cache(folder):
+    for entry in os.scandir(folder):
+        if entry.is_file():
+            file = os.open(entry.path, os.O_RDONLY)
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def kv_bytes_per_token(model):
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as stream:
+        config = json.load(stream)
+    return (2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] *
+            config["head_dim"])
+
+
+# ---------------------------------------------------------------- saving
+
+def gaps_beside_prompts(server, args, seed):
+    """The sorted gaps of a stream, and the blocks that were saved beside it."""
+    rng = random.Random(seed)
+    ended = threading.Event()
+    sent = 0
+
+    def send_prompts():
+        nonlocal sent
+        while not ended.is_set():
+            server.complete(random_prompt(rng, args.prompt), 1)
+            sent += 1
+
+    saved = server.metric("kv_tier_blocks_saved_total")
+    other = threading.Thread(target=send_prompts)
+    other.start()
+    _, times, _, _ = server.complete(random_prompt(rng, BLOCK), args.stream)
+    ended.set()
+    other.join()
+    saved = server.metric("kv_tier_blocks_saved_total") - saved
+    return sorted(b - a for a, b in zip(times, times[1:])), times[-1] - times[0], saved, sent
+
+
+def show_saving(args):
+    print("| pair | whole stream | median gap | P99 of gaps (goal 1.1) | blocks saved in a second | "
+          "prompts sent |\n|---|---|---|---|---|---|")
+    memory = ["--kv-cache-memory", f"{args.kv_cache_mib}MiB"]
+    rows = []
+    with Server(args, *memory) as without, Server(args, *memory, *disk_option(args)) as tier:
+        for server in (without, tier):
+            gaps_beside_prompts(server, args, 0)
+        for pair in range(args.pairs):
+            order = [without, tier] if pair % 2 else [tier, without]
+            result = {server: gaps_beside_prompts(server, args, pair + 1) for server in order}
+            gaps, took, saved, sent = result[tier]
+            base, base_took, _, base_sent = result[without]
+            at = math.ceil(0.99 * len(gaps)) - 1
+            rows.append((took / base_took, statistics.median(gaps) / statistics.median(base),
+                         gaps[at] / base[math.ceil(0.99 * len(base)) - 1]))
+            print(f"| {pair + 1} | " + " | ".join(f"{ratio:.2f}" for ratio in rows[-1]) +
+                  f" | {saved / took:.0f} | {sent}, {base_sent} |", flush=True)
+    medians = [f"{statistics.median(column):.2f}" for column in zip(*rows)]
+    print("| median | " + " | ".join(medians) + " | | |")
+
+
+# ---------------------------------------------------------------- restart
+
+def show_restart(args):
+    rng = random.Random(1)
+    options = ["--kv-cache-memory", f"{args.kv_cache_mib}MiB", "--max-model-len",
+               str(args.tokens + 2 * NEW_TOKENS + 64)]
+    disk = disk_option(args)
+    chat = random_prompt(rng, args.tokens)
+    with Server(args, *options, *disk) as server:
+        server.complete(random_prompt(rng, 32), 2)
+        begun, times, answer, _ = server.complete(chat, 16)
+        all_computed = times[0] - begun
+    chat += answer
+    print("| round | TTFT, to the bound (goal 1.2) | computing all, to the bound | cached tokens | "
+          "read_bytes | disk, share of the bound |\n|---|---|---|---|---|---|")
+    for turn in range(args.rounds):
+        drop_from_page_cache(os.path.join(args.folder, "kv"))
+        with Server(args, *options, *disk) as server:
+            server.complete(random_prompt(rng, 32), 2)  # weights are warm
+            read = server.read_bytes()
+            begun, times, _, cached = server.complete(chat + random_prompt(rng, NEW_TOKENS), 2)
+            ttft, read = times[0] - begun, server.read_bytes() - read
+            in_memory = []
+            for _ in range(3):
+                begun, times, _, _ = server.complete(chat + random_prompt(rng, NEW_TOKENS), 2)
+                in_memory.append(times[0] - begun)
+        kv = cached * kv_bytes_per_token(args.model)
+        loading = kv / disk_rate(args.folder, kv)[0]
+        bound = loading + statistics.median(in_memory)
+        print(f"| {turn + 1} | {ttft / bound:.2f} | {all_computed / bound:.1f} | {cached} | "
+              f"{read / MIB:.0f} of {kv / MIB:.0f} MiB | {loading / bound:.2f} |", flush=True)
+
+
+# ---------------------------------------------------------------- burst
+
+def burst(args, *options):
+    """The worst TTFT, the mean completion and the makespan of one burst, and its answers."""
+    rng = random.Random(3)
+    prompts = [random_prompt(rng, 64) for _ in range(args.clients)]
+    results = [None] * len(prompts)
+    length = 64 + args.answers
+    blocks = 3 * (math.ceil(length / BLOCK) + 1)
+    memory = blocks * BLOCK * kv_bytes_per_token(args.model)
+    with Server(args, "--kv-cache-memory", f"{memory // 1024}KiB", "--max-model-len",
+                str(length + BLOCK), *options) as server:
+        server.complete(random_prompt(rng, 32), 2)
+
+        def call(i):
+            results[i] = server.complete(prompts[i], args.answers)
+
+        clients = [threading.Thread(target=call, args=(i,)) for i in range(len(prompts))]
+        start = time.monotonic()
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        saved, loaded = (server.metric(f"kv_tier_blocks_{kind}_total")
+                         for kind in ("saved", "loaded"))
+    return (max(times[0] for _, times, _, _ in results) - start,
+            statistics.mean(times[-1] for _, times, _, _ in results) - start,
+            max(times[-1] for _, times, _, _ in results) - start,
+            [tokens for _, _, tokens, _ in results], saved, loaded)
+
+
+def show_burst(args):
+    base = burst(args, "--scheduler", "stall-free")
+    print(f"stall-free: its worst TTFT is {base[0] / base[2]:.2f} of its makespan")
+    print("| fair, pages to | worst TTFT (goal 0.2) | makespan (goal 1.15) | mean completion | "
+          "blocks saved, loaded | same tokens |\n|---|---|---|---|---|---|")
+    for name, options in (("--kv-disk", disk_option(args)), ("--kv-ram", ["--kv-ram", "1GiB"])):
+        fair = burst(args, "--scheduler", "fair", *options)
+        print(f"| {name} | {fair[0] / base[0]:.2f} | {fair[2] / base[2]:.2f} | "
+              f"{fair[1] / base[1]:.2f} | {fair[4]:.0f}, {fair[5]:.0f} | "
+              f"{sum(a == b for a, b in zip(fair[3], base[3]))} of {args.clients} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("folder", help="on the disk that is measured")
+    parser.add_argument("--figure", required=True, choices=["saving", "restart", "burst"])
+    parser.add_argument("--kv-cache-mib", type=int, default=1024)
+    parser.add_argument("--pairs", type=int, default=5, help="saving: of runs")
+    parser.add_argument("--stream", type=int, default=1500, help="saving: tokens of the stream")
+    parser.add_argument("--prompt", type=int, default=200, help="saving: tokens of a prompt beside")
+    parser.add_argument("--tokens", type=int, default=4000, help="restart: of the chat")
+    parser.add_argument("--rounds", type=int, default=3, help="restart: of restarts")
+    parser.add_argument("--clients", type=int, default=32, help="burst: at once")
+    parser.add_argument("--answers", type=int, default=256, help="burst: tokens of an answer")
+    args = parser.parse_args()
+    os.makedirs(args.folder, exist_ok=True)
+    os.environ["XDG_STATE_HOME"] = os.path.join(args.folder, "state")
+    {"saving": show_saving, "restart": show_restart, "burst": show_burst}[args.figure](args)
+
+
+if __name__ == "__main__":
+    main()
