@@ -16,6 +16,7 @@ struct PagedBlock {
   Hash128 tenant;           // whose key encrypts a saved block
   std::int32_t tokens = 0;  // of a partial block, which is a sequence's tail; 0: it is full
   std::int32_t depth = 0;   // of the last block that was used with it (tier_order.h)
+  bool urgent = false;      // of a save: a client waits for it, or no step runs beside it
 };
 
 }  // namespace sluice

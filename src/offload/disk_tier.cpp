@@ -27,6 +27,7 @@
 #include "offload/page_format.h"
 #include "offload/page_reads.h"
 #include "offload/read_queue.h"
+#include "offload/save_pace.h"
 #include "offload/segment_check.h"
 #include "offload/segment_file.h"
 #include "offload/tier_folder.h"
@@ -216,7 +217,8 @@ struct DiskTier::Impl {
     std::unique_lock lock(mutex);
     for (;;) {
       if (reads.under_way() == 0) {
-        work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
+        pace.wait(
+            work, lock, [&] { return stopping || !loads.empty(); }, [&] { return saves.size(); });
         if (stopping) return;
       }
       if (may_begin_load(reads)) {
@@ -231,11 +233,13 @@ struct DiskTier::Impl {
         TierMove move = end_load(reads, format);
         lock.lock();
         end_job(move.id, std::move(move.status), &reading);
-      } else if (!saves.empty()) {
+      } else if (pace.may_begin(saves.size())) {
         const Job job = take_job(saves);
+        const SavePace::Save turn = pace.begin(saves.size());
         lock.unlock();
         Status status = save_page(job, format, reads.spare_buffer());
         lock.lock();
+        pace.end(turn);
         end_job(job.id, std::move(status), nullptr);
       }
     }
@@ -475,6 +479,7 @@ struct DiskTier::Impl {
   int reading = 0;  // those of them that are loads
   std::deque<Job> loads;
   std::deque<Job> saves;
+  SavePace pace{options.save_rests};
   std::vector<TierMove> ended;
   WriteBudget budget;
   std::vector<PageRecord> records;  // by page; without a name: nothing
@@ -531,7 +536,7 @@ void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std:
   const std::lock_guard lock(impl_->mutex);
   impl_->changed.erase(page.page);
   impl_->saves.push_back({Impl::Kind::kSave, id, page, nullptr, block.data()});
-  impl_->work.notify_one();
+  page.urgent && impl_->pace.hurry() ? impl_->work.notify_all() : impl_->work.notify_one();
 }
 
 void DiskTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) {
@@ -570,6 +575,7 @@ void DiskTier::wait(Duration at_most) {
 Status DiskTier::flush(Duration at_most) {
   {
     std::unique_lock lock(impl_->mutex);
+    if (impl_->pace.hurry()) impl_->work.notify_all();
     const bool idle = impl_->done.wait_for(lock, at_most, [&] {
       return impl_->loads.empty() && impl_->saves.empty() && impl_->busy == 0;
     });

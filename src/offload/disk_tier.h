@@ -43,6 +43,9 @@ class DiskTier final : public KvTier {
     std::int64_t max_age_s = 30 * 24 * 3600;                 // since a block's last use
     std::uint64_t daily_bytes = 0;                           // written a day (UTC); 0: no limit
     int threads = 2;
+    // After a save that is not urgent, such saves rest for so many times its CPU time, because the
+    // steps beside them need the same cores.
+    int save_rests = 0;
     Duration pause = std::chrono::seconds(30);  // of saves, after an error
     bool direct = true;                         // O_DIRECT, where it is there
     bool uring = true;                          // reads by io_uring, where it is allowed

@@ -85,6 +85,60 @@ class DiskTierTest : public testing::Test {
   ManualClock clock_;
 };
 
+// With rests longer than the test, a second save begins only when it is urgent or a flush waits.
+class DiskTierPaceTest : public DiskTierTest {
+ protected:
+  DiskTierPaceTest() {
+    DiskTier::Options made = options();
+    made.save_rests = 1 << 30;
+    tier_ = open(made);
+    for (std::uint64_t i = 0; i < 3; ++i) blocks_.push_back(block(100 + i));
+  }
+  void begin_save(std::int32_t number, bool urgent) {
+    TierPage to = page(number, 100 + static_cast<std::uint64_t>(number));
+    to.urgent = urgent;
+    tier_->save(static_cast<std::uint64_t>(number), to, blocks_[static_cast<std::size_t>(number)]);
+  }
+  std::size_t num_ended(std::size_t at_least, int tries) {
+    for (int i = 0; i < tries && ended_.size() < at_least; ++i) {
+      tier_->wait(std::chrono::milliseconds(10));
+      tier_->poll(ended_);
+    }
+    return ended_.size();
+  }
+
+  std::unique_ptr<DiskTier> tier_;
+  std::vector<std::vector<std::byte>> blocks_;
+  std::vector<TierMove> ended_;
+};
+
+TEST_F(DiskTierPaceTest, SavesRestBetweenEachOtherAndLoadsDoNot) {
+  begin_save(0, false);
+  begin_save(1, false);
+  ASSERT_EQ(num_ended(1, 1000), 1U);
+  EXPECT_EQ(num_ended(2, 5), 1U);
+  std::vector<std::byte> bytes(kBlock);
+  tier_->load(9, page(0, 100), bytes);
+  ASSERT_EQ(num_ended(2, 1000), 2U);
+  EXPECT_EQ(ended_.back().id, 9U);
+  EXPECT_TRUE(ended_.back().status);
+}
+
+TEST_F(DiskTierPaceTest, AnUrgentSaveEndsTheRestOfThoseBeforeIt) {
+  begin_save(0, false);
+  begin_save(1, false);
+  ASSERT_EQ(num_ended(1, 1000), 1U);
+  begin_save(2, true);
+  EXPECT_EQ(num_ended(3, 1000), 3U);
+}
+
+TEST_F(DiskTierPaceTest, AFlushWaitsForNoRest) {
+  begin_save(0, false);
+  begin_save(1, false);
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+  EXPECT_EQ(num_ended(2, 1), 2U);
+}
+
 TEST_F(DiskTierTest, BlocksComeBackInThisProcessAndTheNext) {
   {
     const auto tier = open();

@@ -30,6 +30,7 @@ struct TierPage {
   std::int32_t group = 0;
   Hash128 name;
   Hash128 tenant;  // whose key encrypts the block, where the tier encrypts; only save() needs it
+  bool urgent = false;  // only for save(): others may be slowed down for it
 };
 
 struct TierMove {

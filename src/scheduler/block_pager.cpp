@@ -147,13 +147,14 @@ void BlockPager::note_step_end(TimePoint now) {
 
 bool BlockPager::take_loads_ended() { return std::exchange(loads_ended_, false); }
 
-void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, TransferId& next_id,
-                            BatchPlan& plan) {
+void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, SaveHaste haste,
+                            TransferId& next_id, BatchPlan& plan) {
   if (!accepted || (loads_under_way() && beside_loads == SavesBesideLoads::kNo)) return;
   const std::int32_t most = std::clamp(kv_.num_usable_blocks() / 16, 1, kMaxSaves);
   while (static_cast<std::int32_t>(saves_.size()) < most) {
-    const std::optional<PagedBlock> block = kv_.begin_save(plan.copies);
+    std::optional<PagedBlock> block = kv_.begin_save(plan.copies);
     if (!block) return;
+    block->urgent = haste == SaveHaste::kUrgent;
     saves_.push_back({next_id, *block});
     add_transfer(TransferKind::kSaveBlock, *block, next_id, plan);
   }

@@ -46,6 +46,8 @@ struct PagingStats {
 };
 
 enum class SavesBesideLoads : std::uint8_t { kNo, kYes };
+// Whether saves may slow down the steps beside them.
+enum class SaveHaste : std::uint8_t { kEasy, kUrgent };
 
 class BlockPager {
  public:
@@ -93,8 +95,8 @@ class BlockPager {
 
   // Starts saves. Called last in a plan, so that the plan's rows get their blocks first, unless
   // those are promised.
-  void plan_saves(bool accepted, SavesBesideLoads beside_loads, TransferId& next_id,
-                  BatchPlan& plan);
+  void plan_saves(bool accepted, SavesBesideLoads beside_loads, SaveHaste haste,
+                  TransferId& next_id, BatchPlan& plan);
   std::int32_t num_saves() const { return static_cast<std::int32_t>(saves_.size()); }
 
   void check_integrity() const;

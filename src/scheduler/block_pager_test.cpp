@@ -44,6 +44,17 @@ TEST(BlockPager, ASequenceWaitsForItsBlocksAndHoldsUpNoOther) {
   EXPECT_EQ(h.scheduler.paging_stats().hit_tokens, 20);
 }
 
+TEST(BlockPager, SavesAreUrgentWhereNoStepRunsBesideThem) {
+  SchedulerHarness h(paging_options());
+  h.add(8, 1, 100);
+  h.add(4, 6, 500);
+  h.run_to_end();  // the first one's blocks are saved beside the second
+  h.save_all();
+  std::vector<bool> urgent;
+  for (const PagedBlock& block : h.executor.saved_pages()) urgent.push_back(block.urgent);
+  EXPECT_EQ(urgent, (std::vector<bool>{false, false, true, true}));
+}
+
 TEST(BlockPager, LoadsOnlyBlocksThatMemoryLacks) {
   SchedulerHarness h(paging_options());
   leave_below(h, 20, 100);

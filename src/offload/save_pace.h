@@ -1,0 +1,78 @@
+// SavePace: when the threads of a tier may begin the next save. The steps beside them need the same
+// cores, so saves that no client waits for run one at a time, and after each they rest for a
+// multiple of its CPU time. Urgent saves, and those that wait with them, do not rest.
+//
+//   pace.wait(news, lock, other_work, num_waiting);
+//   if (pace.may_begin(num_waiting())) { auto save = pace.begin(left); ...; pace.end(save); }
+//
+// Owner: a tier. Threads: any, under the owner's lock; end() is called by the thread of begin().
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include "base/work_pace.h"
+
+namespace sluice {
+
+class SavePace {
+ public:
+  struct Save {
+    bool rests = false;
+    TimePoint begun;  // CPU time of its thread
+  };
+
+  // 0: no rests, and any number of saves at a time.
+  explicit SavePace(int rests) : rests_(rests) {}
+
+  // Saves do not rest until none waits. False: that was so already. The owner tells all threads.
+  bool hurry() {
+    const bool news = !hurrying_;
+    hurrying_ = true;
+    return news;
+  }
+
+  bool may_begin(std::size_t waiting) const {
+    if (waiting == 0) return false;
+    return hurrying_ || rests_ == 0 || (!under_way_ && Steady::now() >= rest_until_);
+  }
+  // `left`: the saves that still wait.
+  Save begin(std::size_t left) {
+    const Save save{!hurrying_ && rests_ > 0, cpu_.now()};
+    under_way_ |= save.rests;
+    if (left == 0) hurrying_ = false;
+    return save;
+  }
+  void end(const Save& save) {
+    if (!save.rests) return;
+    under_way_ = false;
+    rest_until_ = Steady::now() + (cpu_.now() - save.begun) * rests_;
+  }
+
+  // Returns when there is other work, or a save may begin.
+  template <class OtherWork, class Waiting>
+  void wait(std::condition_variable& news, std::unique_lock<std::mutex>& lock, OtherWork other_work,
+            Waiting waiting) const {
+    while (!other_work() && !may_begin(waiting())) {
+      // The thread of the save under way looks for the next one itself.
+      if (waiting() == 0 || under_way_) {
+        news.wait(lock);
+      } else {
+        news.wait_until(lock, rest_until_);
+      }
+    }
+  }
+
+ private:
+  using Steady = std::chrono::steady_clock;
+
+  const int rests_;
+  const ThreadCpuClock cpu_;
+  bool hurrying_ = false;
+  bool under_way_ = false;  // a save that rests afterwards
+  Steady::time_point rest_until_;
+};
+
+}  // namespace sluice
