@@ -40,9 +40,10 @@ class Server(ReadyServer):
 
     def complete(self, prompt, outputs):
         """The time of the call and of each token, and the tokens that were found."""
+        # `min_tokens`: an end token has no text, so the stream would have no event for it.
         body = {"model": "m", "prompt": prompt, "max_tokens": outputs, "temperature": 0,
-                "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
-                "return_token_ids": True}
+                "min_tokens": outputs, "stream": True, "return_token_ids": True,
+                "stream_options": {"include_usage": True}}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
         begun, times, tokens, usage = time.monotonic(), [], [], {}
         connection.request("POST", "/v1/completions", json.dumps(body),
