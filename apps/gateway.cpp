@@ -187,8 +187,8 @@ class Gateway {
                              book_,
                              usage_.prices(),
                              host_,
-                             agents_ ? &agents_->hub() : nullptr,
                              settings_.functions->max_functions,
+                             [this] { return agents_ ? &agents_->hub() : nullptr; },
                              [this] { return service_.state(); },
                              [this] { return clock_.now() - started_; },
                              [this] { return reload(); }};

@@ -63,12 +63,13 @@ GatewayState::Machine machine_of(const GatewayParts& parts, double platform_cost
 std::vector<GatewayState::Agent> agents_of(const GatewayParts& parts,
                                            const std::vector<GatewayState::Function>& functions) {
   std::vector<GatewayState::Agent> agents;
-  if (parts.agents == nullptr) return agents;
-  for (const AgentView& seen : parts.agents->agents()) {
+  const AgentHub* const hub = parts.agents();
+  if (hub == nullptr) return agents;
+  for (const AgentView& seen : hub->agents()) {
     GatewayState::Agent& agent = agents.emplace_back();
     agent.name = seen.name;
     agent.state = agent_phase_name(seen.phase);
-    agent.lease_left = parts.agents->lease_left(seen.number);
+    agent.lease_left = hub->lease_left(seen.number);
     agent.places = seen.places;
     agent.memory_bytes = seen.memory_bytes;
     agent.free_bytes = seen.free_bytes;

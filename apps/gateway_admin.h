@@ -26,8 +26,8 @@ struct GatewayParts {
   const UsageBook& book;
   const PriceList& prices;
   const InstanceHost& host;
-  const AgentHub* agents;  // null: there are none
   std::int32_t max_instances = 0;
+  std::function<const AgentHub*()> agents;  // null: there are none
   std::function<std::string_view()> state;
   std::function<Duration()> uptime;
   std::function<Status()> reload;
