@@ -152,13 +152,14 @@ class GreedyFunctionTest : public FunctionTurnsTest {
 
   // The time that the greedy one disturbs the sibling: the sum of all gaps beyond `usual`.
   Duration disturbance(const char* mode, Duration usual, Duration length) {
+    const std::int64_t before = turns_->totals().suspensions;
     start(mode);
     let_loose();
     Duration sum{0};
     for (const Gap& gap : decode(length)) sum += std::max(gap.length - usual, Duration(0));
     // On a machine that is busy otherwise the greedy one's CPU time tells later.
     const auto end = std::chrono::steady_clock::now() + 30s;
-    while (turns_->totals().suspensions == 0 && std::chrono::steady_clock::now() < end) {
+    while (turns_->totals().suspensions == before && std::chrono::steady_clock::now() < end) {
       decode(100ms);
     }
     return sum;
@@ -200,8 +201,17 @@ class GreedyFunctionTest : public FunctionTurnsTest {
 };
 
 TEST_F(GreedyFunctionTest, ATurnThatIsNeverReturnedDisturbsSiblingsForLessThanASecond) {
-  EXPECT_LE(disturbance("keeps", 50ms, 4s), 900ms);
-  EXPECT_EQ(turns_->totals().suspensions, 1);
+  // Other work on the machine disturbs the sibling too, and delays both: one of three tries is
+  // enough.
+  std::string tries;
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t before = turns_->totals().suspensions;
+    const Duration time = disturbance("keeps", 50ms, 4s);
+    const std::int64_t suspensions = turns_->totals().suspensions - before;
+    if (time <= 900ms && suspensions == 1) return;
+    tries += fmt::format(" {:.0f} ms and {} suspensions;", to_milliseconds(time), suspensions);
+  }
+  ADD_FAILURE() << "at most 900 ms and one suspension are expected, there were" << tries;
 }
 
 TEST_F(GreedyFunctionTest, ComputingWithoutATurnDisturbsSiblingsForLessThanASecond) {
