@@ -10,14 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include "agents/test_exchange.h"
+#include "tests/support/agent_stream.h"
 
 namespace sluice {
 namespace {
 
 using std::chrono::seconds;
-using test::HeldExchange;
+using test::FakeExchange;
 using test::kToken;
+using test::take_commands;
 using testing::HasSubstr;
 
 class AgentHubTest : public testing::Test {
@@ -32,7 +33,7 @@ class AgentHubTest : public testing::Test {
     hub_.set_backbones({backbone});
   }
 
-  std::shared_ptr<HeldExchange> call(const std::string& path, std::string body,
+  std::shared_ptr<FakeExchange> call(const std::string& path, std::string body,
                                      const std::string& query = {}) {
     http::Request request;
     request.method = path == "backbones" || path.starts_with("adapters/") ? "GET" : "POST";
@@ -40,19 +41,19 @@ class AgentHubTest : public testing::Test {
     request.query = query;
     request.headers = {{"Authorization", std::string("Bearer ") + kToken}};
     request.body = std::move(body);
-    auto exchange = std::make_shared<HeldExchange>(request);
+    auto exchange = std::make_shared<FakeExchange>(request);
     const auto refused = hub_.admit(request);
     if (refused) {
-      exchange->answer = *refused;
+      exchange->head = *refused;
     } else {
       hub_.handle(exchange);
     }
     return exchange;
   }
   // The fault of an answer.
-  static std::string code(const HeldExchange& exchange) {
-    const auto answer = parse_agent_answer(exchange.answer->body);
-    EXPECT_TRUE(answer) << exchange.answer->body;
+  static std::string code(const FakeExchange& exchange) {
+    const auto answer = parse_agent_answer(exchange.head->body);
+    EXPECT_TRUE(answer) << exchange.head->body;
     return answer ? std::string(agent_fault_name(answer->fault)) : std::string();
   }
   std::uint64_t join(const std::string& key = "k1", const std::string& agent = "a") {
@@ -66,9 +67,9 @@ class AgentHubTest : public testing::Test {
     join.backbones = {{"demo", "d1"}};
     const auto exchange = call("join", agent_json(join));
     EXPECT_EQ(code(*exchange), "none");
-    return parse_agent_answer(exchange->answer->body)->epoch;
+    return parse_agent_answer(exchange->head->body)->epoch;
   }
-  std::shared_ptr<HeldExchange> listen(std::uint64_t epoch) {
+  std::shared_ptr<FakeExchange> listen(std::uint64_t epoch) {
     return call("listen", agent_json(AgentCall{"a", epoch}));
   }
   std::string report(std::uint64_t epoch, std::uint64_t sequence,
@@ -125,12 +126,12 @@ TEST_F(AgentHubTest, AFunctionRunsOnAnAgent) {
   const std::uint64_t epoch = join();
   EXPECT_FALSE(hub_.agents()[0].open);
   const auto stream = listen(epoch);
-  ASSERT_EQ(stream->answer->status, 200);
+  ASSERT_EQ(stream->head->status, 200);
   ASSERT_TRUE(hub_.agents()[0].open);
   EXPECT_EQ(hub_.agents()[0].places, 3);
-  stream->commands();
+  take_commands(*stream);
   auto loop = start();
-  std::vector<AgentCommand> commands = stream->commands();
+  std::vector<AgentCommand> commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].kind, AgentCommandKind::kStart);
   EXPECT_EQ(commands[0].backbone, "demo");
@@ -141,7 +142,7 @@ TEST_F(AgentHubTest, AFunctionRunsOnAnAgent) {
   EXPECT_EQ(output(epoch, 1, ready(instance)), "none");
   EXPECT_EQ(loop->state(), EngineState::kReady);
   ASSERT_TRUE(loop->submit(request(1)));
-  commands = stream->commands();
+  commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(std::get<RequestFrame>(*commands[0].frame).request.prompt, (std::vector{1, 2, 3}));
   EXPECT_EQ(output(epoch, 2, {instance, seconds(6), token_of(1, 7)}), "none");
@@ -155,7 +156,7 @@ TEST_F(AgentHubTest, AFunctionRunsOnAnAgent) {
   EXPECT_EQ(loop->use().own_bytes, 123);
   EXPECT_EQ(hub_.agents()[0].free_bytes, 7);
   loop.reset();
-  commands = stream->commands();
+  commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].kind, AgentCommandKind::kEnd);
   // An output of the time before it knew changes nothing.
@@ -168,7 +169,7 @@ TEST_F(AgentHubTest, AStreamThatEndsTakesTheCallsAlongAndAJoinFencesTheFunction)
   auto loop = start();
   ASSERT_EQ(output(epoch, 1, ready(1)), "none");
   ASSERT_TRUE(loop->submit(request(1)));
-  stream->close(http::CloseReason::kPeerGone);
+  stream->leave(http::CloseReason::kPeerGone);
   EXPECT_TRUE(loop->is_lost());
   EXPECT_EQ(loop->state(), EngineState::kLoading);  // it may still run there
   EXPECT_FALSE(hub_.agents()[0].open);
@@ -180,12 +181,12 @@ TEST_F(AgentHubTest, AStreamThatEndsTakesTheCallsAlongAndAJoinFencesTheFunction)
   // It must not renew its lease now.
   EXPECT_EQ(output(epoch, 2, ready(1)), "unknown_agent");
   EXPECT_EQ(report(epoch, 2), "unknown_agent");
-  EXPECT_EQ(listen(epoch)->answer->status, 409);
+  EXPECT_EQ(listen(epoch)->head->status, 409);
   const std::uint64_t next = join("k2");
   EXPECT_GT(next, epoch);
   EXPECT_EQ(loop->state(), EngineState::kFailed);
   EXPECT_EQ(report(epoch, 2), "stale_epoch");
-  EXPECT_EQ(listen(next)->answer->status, 200);
+  EXPECT_EQ(listen(next)->head->status, 200);
   EXPECT_TRUE(hub_.agents()[0].open);
   EXPECT_EQ(loop->state(), EngineState::kFailed);
 }
@@ -199,7 +200,7 @@ TEST_F(AgentHubTest, TheEndOfALeaseFences) {
   clock_.advance(seconds(4));
   hub_.tick();
   EXPECT_FALSE(loop->is_lost());
-  EXPECT_EQ(stream->commands().back().kind, AgentCommandKind::kPing);
+  EXPECT_EQ(take_commands(*stream).back().kind, AgentCommandKind::kPing);
   // Repeated, old and wrong messages do not renew it.
   EXPECT_EQ(report(epoch, 1), "repeated");
   EXPECT_EQ(report(epoch - 1, 2), "stale_epoch");
@@ -308,32 +309,32 @@ TEST_F(AgentHubTest, APlanGoesToItsEpochAndIsNotRepeatedWithoutNeed) {
   hub_.plan(1, {{0, 2}});  // ignored: it has no stream yet
   const std::uint64_t epoch = join("k2");
   const auto stream = listen(epoch);
-  stream->commands();
+  take_commands(*stream);
   hub_.plan(1, {{0, 2}});
-  std::vector<AgentCommand> commands = stream->commands();
+  std::vector<AgentCommand> commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].kind, AgentCommandKind::kPlan);
   EXPECT_EQ(commands[0].epoch, epoch);
   EXPECT_EQ(commands[0].plan, (std::vector<PlannedBackbone>{{"demo", 2}}));
   hub_.plan(1, {{0, 2}});
-  EXPECT_TRUE(stream->commands().empty());
+  EXPECT_TRUE(take_commands(*stream).empty());
   hub_.plan(1, {});
-  commands = stream->commands();
+  commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_TRUE(commands[0].plan.empty());
   clock_.advance(AgentHub::kPlanAgain);
   hub_.plan(1, {});
-  EXPECT_EQ(stream->commands().size(), 1U) << "a load may have failed";
+  EXPECT_EQ(take_commands(*stream).size(), 1U) << "a load may have failed";
   // Another process by this name: the stream before is closed, and the plan is sent anew.
   const std::uint64_t next = join("k3");
   EXPECT_TRUE(stream->aborted);
   const auto later = listen(next);
-  later->commands();
+  take_commands(*later);
   hub_.plan(1, {});
-  commands = later->commands();
+  commands = take_commands(*later);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].epoch, next);
-  EXPECT_TRUE(stream->commands().empty());
+  EXPECT_TRUE(take_commands(*stream).empty());
 }
 
 TEST_F(AgentHubTest, ThePhaseSaysWhatALeaseMeans) {
@@ -342,7 +343,7 @@ TEST_F(AgentHubTest, ThePhaseSaysWhatALeaseMeans) {
   EXPECT_EQ(phase(), AgentPhase::kGone) << "it runs nothing before its stream is open";
   const auto stream = listen(50);
   EXPECT_EQ(phase(), AgentPhase::kOpen);
-  stream->close(http::CloseReason::kPeerGone);
+  stream->leave(http::CloseReason::kPeerGone);
   EXPECT_EQ(phase(), AgentPhase::kLost);
   clock_.advance(seconds(2));
   EXPECT_EQ(hub_.lease_left(1), seconds(3));

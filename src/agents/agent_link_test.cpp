@@ -12,8 +12,8 @@
 
 #include "agents/agent_hub.h"
 #include "agents/hand_machine.h"
-#include "agents/test_exchange.h"
 #include "http/http_server.h"
+#include "tests/support/agent_stream.h"
 
 namespace sluice {
 namespace {
@@ -44,7 +44,7 @@ class FaultyHub final : public http::Handler {
       }
       if (lost_answers > 0) {
         --lost_answers;
-        hub_.handle(std::make_shared<test::HeldExchange>(exchange->request()));
+        hub_.handle(std::make_shared<test::FakeExchange>(exchange->request()));
         return exchange->abort();
       }
       if (is_silent) return held.push_back(exchange);

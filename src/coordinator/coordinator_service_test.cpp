@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "lending/lending_json.h"
+#include "tests/support/fake_exchange.h"
 
 namespace sluice {
 namespace {
@@ -26,30 +27,6 @@ class HandClock final : public Clock {
 
  private:
   TimePoint now_{std::chrono::hours(1)};
-};
-
-// An exchange whose answer stays here.
-class HeldExchange final : public http::Exchange {
- public:
-  explicit HeldExchange(http::Request request) : request_(std::move(request)) {}
-  const http::Request& request() const override { return request_; }
-  std::string take_body() override { return std::move(request_.body); }
-  void drop_body() override {}
-  void add_header(http::Header) override {}
-  void respond(http::Response response) override { answer = std::move(response); }
-  void begin_stream(http::Response) override {}
-  void write(std::string_view) override {}
-  void end_stream() override {}
-  std::size_t unsent_bytes() const override { return 0; }
-  std::int64_t bytes_sent() const override { return 0; }
-  void on_close(std::function<void(http::CloseReason)>) override {}
-  bool closed() const override { return false; }
-  void abort() override {}
-
-  std::optional<http::Response> answer;
-
- private:
-  http::Request request_;
 };
 
 std::string write_token(const std::string& text) {
@@ -75,9 +52,9 @@ class CoordinatorServiceTest : public testing::Test {
     if (!token.empty()) request.headers.push_back({"Authorization", "Bearer " + token});
     if (auto refused = service_.admit(request)) return *refused;
     // Shared as every exchange is.
-    const auto exchange = std::make_shared<HeldExchange>(std::move(request));
+    const auto exchange = std::make_shared<test::FakeExchange>(std::move(request));
     service_.handle(exchange);
-    return *exchange->answer;
+    return *exchange->head;
   }
   nlohmann::json post(const std::string& verb, const std::string& body) {
     return parse_json(call("POST", "/v1/" + verb, body).body);
