@@ -58,7 +58,7 @@ Status RemoteLoop::submit(Request request) {
   }
   const AgentCommand command = frame_command(RequestFrame{std::move(request), place});
   if (!channel_.send(command, options_.agent)) {
-    return resource_exhausted("the request is larger than what can be sent to a function");
+    return invalid_argument("the request is larger than what can be sent to a function");
   }
   outstanding_.add(std::get<RequestFrame>(*command.frame).request);
   return {};

@@ -263,8 +263,8 @@ Result<std::vector<std::byte>> encode(const Message& message) {
   std::vector<std::byte> bytes = writer.take();
   const std::size_t body = bytes.size() - kFrameLengthBytes;
   if (body > kMaxFrameBytes) {
-    return resource_exhausted(
-        fmt::format("a frame of {} bytes is larger than {}", body, kMaxFrameBytes));
+    return invalid_argument(fmt::format(
+        "what is to be sent takes {} bytes, at most {} fit in a frame", body, kMaxFrameBytes));
   }
   const auto length = static_cast<std::uint32_t>(body);
   std::memcpy(bytes.data(), &length, sizeof(length));
@@ -346,7 +346,7 @@ Status check_grammar(const TokenGrammar& grammar) {
   if (grammar_image_bound(grammar) <= kMaxContentBytes) return {};
   const std::size_t image = encode_grammar(grammar).size();
   if (image <= kMaxContentBytes) return {};
-  return unsupported(
+  return invalid_argument(
       fmt::format("the schema or grammar is too large for --isolation process: compiled, it takes "
                   "{} bytes, at most {} can be sent to a function; use a smaller one",
                   image, kMaxContentBytes));

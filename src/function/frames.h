@@ -108,13 +108,13 @@ struct StateFrame {
 };
 using FromFunction = std::variant<StateFrame, OutputBatch>;
 
-// kUnsupported if no frame can hold the grammar or its vocabulary. Takes no time, except for
-// grammars of megabytes.
+// kInvalidArgument if no frame can hold the grammar, kUnsupported if none can hold its vocabulary.
+// Takes no time, except for grammars of megabytes.
 Status check_grammar(const TokenGrammar& grammar);
 VocabularyFrame vocabulary_frame(const TokenTrie& trie);
 GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place);
 
-// With the length in front. kResourceExhausted beyond kMaxFrameBytes.
+// With the length in front. kInvalidArgument beyond kMaxFrameBytes.
 Result<std::vector<std::byte>> encode_frame(const ToFunction& message);
 Result<std::vector<std::byte>> encode_frame(const FromFunction& message);
 

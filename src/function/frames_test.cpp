@@ -190,7 +190,7 @@ TEST(FunctionFrames, LengthsHaveALimit) {
   Request request = full_request();
   request.prompt.resize(kMaxFrameBytes / sizeof(TokenId));
   EXPECT_EQ(encode_frame(ToFunction(RequestFrame{request, -1})).error().code,
-            ErrorCode::kResourceExhausted);
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(FunctionFrames, RequestsDoNotNameAdapters) {

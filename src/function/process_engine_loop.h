@@ -84,7 +84,7 @@ class ProcessEngineLoop final : public TenantLoop {
   FunctionKv kv() const override;
 
   // REQUIRES: the request names the function's adapter, by its index.
-  // kUnsupported also for a grammar that no frame can hold (check_grammar).
+  // Also the errors of check_grammar().
   Status submit(Request request) override;
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;

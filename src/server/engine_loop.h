@@ -128,8 +128,9 @@ class EngineLoop {
  public:
   virtual ~EngineLoop() = default;
 
-  // Errors: kResourceExhausted (the inbox is full; the message has the numbers), kUnavailable
-  // (loading, failed or stopped). REQUIRES: the id was never used before.
+  // Errors: kResourceExhausted (the inbox is full; the message has the numbers), kInvalidArgument
+  // (too large to be sent to the engine's process), kUnavailable (loading, failed or stopped).
+  // REQUIRES: the id was never used before.
   virtual Status submit(Request request) = 0;
   // A request for this function and adapter (Request::function, ::adapter) is being prepared, so
   // what it lacks may be started. It may never come. REQUIRES: the caller holds the adapter's

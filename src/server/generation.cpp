@@ -320,10 +320,11 @@ PromptLogprobList Generation::prompt_logprob_list(const Prompt& prompt) const {
                                   prompt.prompt.ids.size());
 }
 
-// Text that is held back takes its tokens and log-probabilities with it.
+// Text that is held back takes its log-probabilities with it. Tokens that the client asked for do
+// not wait for text.
 void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed) {
   const bool ended = choice.finish_reason != FinishReason::kNone;
-  if (choice.parts.empty() && !ended && choice.started) return;
+  if (choice.parts.empty() && choice.tokens.empty() && !ended && choice.started) return;
   if (!streaming_) begin_stream();
   ChunkPart part;
   part.index = choice.index;

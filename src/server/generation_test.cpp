@@ -484,6 +484,29 @@ TEST_F(GenerationTest, TokenIdsWhenAskedFor) {
             *demo_model().tokenizer.encode("One day"));
 }
 
+TEST_F(GenerationTest, StreamedTokenIdsDoNotWaitForText) {
+  // A token of half a character has no text yet.
+  const std::vector<TokenId> tokens = tokens_of(" a \U0001f600 boat");
+  for (const char* const logprobs : {"", R"(,"logprobs":1)"}) {
+    start(R"({"model":"demo","prompt":"One day","stream":true,"return_token_ids":true)" +
+          std::string(logprobs) + "}");
+    give_text(" a \U0001f600 boat");
+    std::vector<TokenId> streamed;
+    int without_text = 0;
+    for (const json& event : events()) {
+      if (event == "[DONE]") continue;
+      const json& choice = event["choices"][0];
+      const auto ids = choice["token_ids"].get<std::vector<TokenId>>();
+      streamed.insert(streamed.end(), ids.begin(), ids.end());
+      EXPECT_LE(ids.size(), 1U);
+      without_text += !ids.empty() && choice["text"] == "" ? 1 : 0;
+    }
+    EXPECT_EQ(streamed, tokens);
+    EXPECT_GT(without_text, 0);
+    EXPECT_EQ(streamed_text(), " a \U0001f600 boat");
+  }
+}
+
 TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
   start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}],"stream":true})",
         ApiKind::kChat);

@@ -60,12 +60,15 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
       continue;
     }
     ApiError error = to_api_error(status.error());
-    if (status.error().code == ErrorCode::kResourceExhausted) {
+    const ErrorCode code = status.error().code;
+    if (code == ErrorCode::kResourceExhausted) {
       error.retry_after_s = retry_after_.refused(clock_.now());
       metrics_.request_refused("queue_full");
-    } else {
+    } else if (code == ErrorCode::kUnavailable) {
       error.retry_after_s = RetryAfter::kMinSeconds;
       metrics_.request_refused("unavailable");
+    } else {
+      metrics_.request_refused("too_large");  // a retry would fail, too
     }
     started.refuse(error, i);
     retire(first_id);

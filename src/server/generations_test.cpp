@@ -141,6 +141,20 @@ TEST_F(GenerationsTest, ASavedAnswerStaysUntilItsCallIsAnswered) {
   EXPECT_FALSE(store->find(key));
 }
 
+TEST_F(GenerationsTest, OnlyRefusalsThatEndSayWhenToTryAgain) {
+  const json body = {{"model", "demo"}, {"prompt", "x"}};
+  const auto refuse = [&](Error error) {
+    engine_.refusal = std::move(error);
+    const auto exchange = start(body);
+    const bool again = std::ranges::any_of(
+        exchange->head->headers, [](const auto& header) { return header.name == "Retry-After"; });
+    return std::pair(exchange->head->status, again);
+  };
+  EXPECT_EQ(refuse(resource_exhausted("the queue is full")), std::pair(429, true));
+  EXPECT_EQ(refuse(unavailable("the engine is stopping")), std::pair(503, true));
+  EXPECT_EQ(refuse(invalid_argument("the request is too large")), std::pair(400, false));
+}
+
 TEST_F(GenerationsTest, ALongAnswerIsMadeByAWorker) {
   const auto exchange = start(kLong);
   finish(1, 5000, 21);
