@@ -154,13 +154,25 @@ TEST(ResponsesCall, MistakesAreNamed) {
       {input + R"(,"tool_choice":"required")", "tool_choice"},
       {input + R"(,"text":{"format":{"type":"xml"}})", "text.format"},
       {input + R"(,"include":["web_search_call.results"])", "include"},
-      {input + R"(,"truncation":"auto")", "truncation"},
+      {input + R"(,"truncation":"left")", "truncation"},
   };
   for (const auto& [fields, param] : faults) {
     const auto refused = responses_call(fields);
     ASSERT_FALSE(refused) << fields;
     EXPECT_EQ(refused.error().param, param) << refused.error().message;
   }
+}
+
+TEST(ResponsesCall, MayCutTheBeginningOfItsInput) {
+  for (const char* const whole : {"", R"(,"truncation":null)", R"(,"truncation":"disabled")"}) {
+    const auto call = responses_call(R"("input":"x")" + std::string(whole));
+    ASSERT_TRUE(call) << call.error().message;
+    EXPECT_EQ(call->truncate_prompt_tokens, std::nullopt);
+  }
+  const auto cut = responses_call(R"("input":"x","truncation":"auto")");
+  ASSERT_TRUE(cut) << cut.error().message;
+  EXPECT_EQ(cut->truncate_prompt_tokens, -1);
+  EXPECT_EQ(cut->truncation_side, TruncationSide::kLeft);
 }
 
 TEST(ResponsesCall, MayKeepItsKvInMemory) {

@@ -134,8 +134,11 @@ class ResponsesReader {
       }
     }
     const std::string* truncation = reader_.string("truncation", 64);
-    if (truncation != nullptr && *truncation != "disabled") {
-      reader_.unsupported("truncation", "only \"disabled\" is served; shorten the input");
+    if (truncation != nullptr && *truncation == "auto") {
+      call_.truncate_prompt_tokens = -1;
+    } else if (truncation != nullptr && *truncation != "disabled") {
+      reader_.bad("truncation", fmt::format("got {}; expected \"auto\" or \"disabled\"",
+                                            shown_value(JsonValue{*truncation})));
     }
     const std::string* user = reader_.string("user", kMaxUserBytes);
     const std::string* safety = reader_.string("safety_identifier", kMaxUserBytes);
@@ -173,9 +176,9 @@ class ResponsesReader {
     add("tool_choice", R"("auto")");
     add("tools", "[]");
     add("top_p", "null");
+    add("truncation", R"("disabled")");
     add("user", "null");
-    return out + R"(,"background":false,"previous_response_id":null,"store":false,)"
-                 R"("truncation":"disabled")";
+    return out + R"(,"background":false,"previous_response_id":null,"store":false)";
   }
 
  private:

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from agents import (TOKEN, Agent, agents_url, call, certificate_options, make_authority,
-                    make_certificate, write_token)
+from agent_process import (TOKEN, Agent, agents_url, call, certificate_options, make_authority,
+                           make_certificate, write_token)
 from gateway_test import (ADMIN, ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, CallThatGoesOn, ask,
                           client, gateway, stop_functions, text_of, write_config)
 from processes import await_gone, functions_of

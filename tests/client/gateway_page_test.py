@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from agents import Agent, agents_url, write_token
+from agent_process import Agent, agents_url, write_token
 from browser import Browser
 from gateway_test import (ADMIN, ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway,
                           text_of, write_config)

@@ -98,3 +98,15 @@ def test_the_rest_is_refused_by_name(client, fields, param):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **fields)
     assert caught.value.param == param
+
+
+def test_auto_truncation_cuts_the_beginning(client, server):
+    long = "Tell me about a fox. " * 2000
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, input=long)
+    assert refused.value.code == "context_length_exceeded"
+    answer = ask(client, input=long, truncation="auto")
+    assert answer.truncation == "auto" and answer.output_text
+    models = server.get("/v1/models").json()["data"]
+    assert answer.usage.input_tokens == models[0]["max_model_len"] - 12
+    assert ask(client).truncation == "disabled"

@@ -15,8 +15,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PYTHON = os.path.join(ROOT, "build", "venv", "bin", "python")
 MODULES = ("openai", "anthropic", "instructor", "pytest", "prometheus_client")
 # Clients that need other packages than the rest have an environment of their own, by test file.
-OWN = {"others": "venv-clients", "evaluation": "venv-lm-eval", "guidellm": "venv-guidellm",
-       "aiperf": "venv-aiperf"}
+OWN = {"others": "venv-clients", "frameworks": "venv-agents", "evaluation": "venv-lm-eval",
+       "guidellm": "venv-guidellm", "aiperf": "venv-aiperf"}
 SKIPPED = 77
 
 
