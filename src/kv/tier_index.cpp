@@ -76,7 +76,8 @@ std::int32_t TierIndex::forget(Hash128 name, std::int32_t group) {
 
 void TierIndex::protect(Hash128 name, std::int32_t group) {
   const BlockId id = names_.find(name, group);
-  if (id == kNullBlock || protected_[index(id)] != 0 || 2 * num_protected_ >= num_pages()) return;
+  const bool is_full = 2 * (num_protected_ + 1) > num_pages();
+  if (id == kNullBlock || protected_[index(id)] != 0 || is_full) return;
   protected_[index(id)] = 1;
   ++num_protected_;
   hold(id);

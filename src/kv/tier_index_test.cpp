@@ -54,6 +54,19 @@ TEST(TierIndex, BySecondsAUsedPageOutlivesNewerOnesUsedOnce) {
   tier.check_integrity();
 }
 
+// Otherwise a tier of one page would never take another block.
+TEST(TierIndex, AtMostHalfOfThePagesAreProtected) {
+  for (const std::int32_t pages : {1, 2, 3, 4, 5}) {
+    TierIndex tier(pages);
+    for (std::int32_t i = 1; i <= pages; ++i) {
+      save(tier, static_cast<std::uint64_t>(i));
+      tier.protect(tier_name(static_cast<std::uint64_t>(i)), 0);
+    }
+    EXPECT_EQ(tier.num_protected(), pages / 2);
+    EXPECT_NE(tier.begin_save(), TierIndex::kNoPage);
+  }
+}
+
 TEST(TierIndex, APageUnderWayIsNotTaken) {
   TierIndex tier(2);
   const std::int32_t page = save(tier, 1);

@@ -133,6 +133,8 @@ TEST(SchedulerPropertySeeds, StayMended) {
   EXPECT_GT(run_scheduler_workload("stall-free", 81000403, 300).steps, 0);
   // A pinned block that was saved in the plan that moved it.
   EXPECT_GT(run_scheduler_workload("guessing", 501665, 300).steps, 0);
+  // A pinned block was the only page of its tier, so that no other was saved again.
+  EXPECT_GT(run_scheduler_workload("hybrid:max-tokens", 1795664461, 300).steps, 0);
   // A plan without rows had taken over loaded blocks, and its table updates were dropped.
   EXPECT_GT(run_scheduler_workload("guessing", 1000016, 300, WorkloadKind::kMeeting).steps, 0);
   // A second chunk that loads from the back made shorter did not fit into the time budget.

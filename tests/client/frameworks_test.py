@@ -1,6 +1,6 @@
-"""Frameworks for agents, in an environment of their own (`make venv-agents`): OpenAI's agents package,
-pydantic-ai, smolagents and haystack. Each with the calls that its users make first; whether a model
-of this size says something sensible does not matter."""
+"""Frameworks for agents, in an environment of their own (`make venv-agents`): OpenAI's agents
+package, pydantic-ai, smolagents and haystack. Each with the calls that its users make first;
+whether a model of this size says something sensible does not matter."""
 
 import asyncio
 from typing import Literal
