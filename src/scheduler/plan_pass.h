@@ -226,7 +226,7 @@ class PlanPass {
   // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();
   // Called before the policy. Gives the first sequence of the lane (stream_lane.h) its slot and
-  // blocks, if they are there.
+  // blocks, if they are there. Takes them from one that keeps other adapters waiting.
   void admit_stream();
   // Whether this step is the streamed sequence's: then the policy plans nothing.
   bool stream_is_due() const;
@@ -250,6 +250,7 @@ class PlanPass {
   std::int64_t shortage(const Sequence& sequence, const Admission& how, std::int64_t coming);
   void displace_for(Sequence& urgent, const Admission& how);
   void hold_newest();
+  bool owes_its_adapter(std::int32_t slot) const;
   bool take_window(const Sequence& sequence);
   void begin_stream(const WaitingEntry& entry);
   std::int32_t growth_reserve() const;

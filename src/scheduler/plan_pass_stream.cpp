@@ -15,11 +15,10 @@ Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_l
   const auto needs = [&](std::string_view reason) {
     return fmt::format("prompt and max_tokens need more KV memory than there is, and {}", reason);
   };
-  if (request.sampling.n > 1 || request.adapter >= 0 || request.pooling != Pooling::kNone ||
-      request.pin) {
+  if (request.sampling.n > 1 || request.pooling != Pooling::kNone || request.pin) {
     return unsupported(
-        needs("requests with n above 1, an adapter, an embedding or a pin are not streamed from "
-              "--kv-disk; lower max_tokens or raise --kv-cache-memory"));
+        needs("requests with n above 1, an embedding or a pin are not streamed from --kv-disk; "
+              "lower max_tokens or raise --kv-cache-memory"));
   }
   // The last token is never computed.
   const std::int32_t blocks = (max_len - 1 + shape.block_size - 1) / shape.block_size;
@@ -38,13 +37,28 @@ Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_l
                   max_len - 1, pool, most)));
 }
 
-void SchedulerState::end_waiting_stream(const Sequence& sequence, FinishReason reason) {
+void SchedulerState::enqueue_stream(const WaitingEntry& entry) {
+  // One that gave its memory back comes before those that have not begun.
+  if (entry.sequence->num_preemptions > 0) {
+    streams.waiting.push_front(entry);
+  } else {
+    streams.waiting.push_back(entry);
+  }
+  if (entry.adapter >= 0) adapters.add_waiting(entry.adapter);
+}
+
+WaitingEntry SchedulerState::dequeue_stream(const Sequence& sequence) {
   const auto found = std::ranges::find(streams.waiting, &sequence, &WaitingEntry::sequence);
   CHECK(found != streams.waiting.end());
   const WaitingEntry entry = *found;
   streams.waiting.erase(found);
   clients.dequeue(entry.client);
-  finish(*entry.sequence, entry.client, reason);
+  if (entry.adapter >= 0) adapters.remove_waiting(entry.adapter);
+  return entry;
+}
+
+void SchedulerState::end_waiting_stream(Sequence& sequence, FinishReason reason) {
+  finish(sequence, dequeue_stream(sequence).client, reason);
 }
 
 bool SchedulerState::yield_stream(BatchPlan& plan) {
@@ -55,23 +69,35 @@ bool SchedulerState::yield_stream(BatchPlan& plan) {
   Sequence& sequence = *running.sequence[s];
   const std::int32_t piece = streams.shape.piece_tokens();
   sequence.streamed_kept = sequence.computed / piece * piece;
-  const std::int32_t client = running.client[s];
+  const WaitingEntry entry{place_of(sequence), &sequence, running.client[s], running.adapter[s]};
   leave_order(slot);
   vacate(slot);
   sequence.state = SequenceState::kWaiting;
   sequence.slot = -1;
   sequence.computed = 0;
   ++sequence.num_preemptions;
-  streams.waiting.push_front({place_of(sequence), &sequence, client, -1});
-  clients.requeue(client);
+  enqueue_stream(entry);
+  clients.requeue(entry.client);
   plan.preempted.push_back(sequence.id);
   return true;
 }
 
+// Other adapters wait for the slot of the sequence's own. Whole pieces are not computed again, so
+// each turn with the adapter gets it further.
+bool PlanPass::owes_its_adapter(std::int32_t slot) const {
+  const std::int32_t adapter = set().adapter[at(slot)];
+  if (adapter < 0 || state_.adapters.ready(adapter) || !idle(slot)) return false;
+  const Sequence& owner = *set().sequence[at(slot)];
+  const std::int32_t piece = state_.streams.shape.piece_tokens();
+  return owner.computed / piece > owner.streamed_kept / piece;
+}
+
 void PlanPass::admit_stream() {
   StreamLane& lane = state_.streams;
+  if (lane.slot >= 0 && owes_its_adapter(lane.slot)) state_.yield_stream(plan_);
   if (lane.slot >= 0 || lane.waiting.empty() || !admits_) return;
   const WaitingEntry entry = lane.waiting.front();
+  if (entry.adapter >= 0 && !state_.adapters.ready(entry.adapter)) return;  // others go on
   const auto older = [&](const WaitingEntry& other) {
     return other.sequence != nullptr && other.order < entry.order;
   };
@@ -110,11 +136,12 @@ bool PlanPass::take_window(const Sequence& sequence) {
 
 void PlanPass::begin_stream(const WaitingEntry& entry) {
   Sequence& sequence = *entry.sequence;
-  state_.streams.waiting.pop_front();
-  state_.clients.dequeue(entry.client);
+  state_.dequeue_stream(sequence);
   state_.occupy(set().free_slots.back(), entry, sequence.streamed_kept);
   if (sequence.num_preemptions == 0) sequence.first_scheduled = now_;
-  plan_.assignments.push_back({sequence.slot, &sequence, -1});
+  const std::int32_t adapter_slot =
+      entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
+  plan_.assignments.push_back({sequence.slot, &sequence, adapter_slot});
 }
 
 bool PlanPass::stream_is_due() const {

@@ -106,7 +106,7 @@ Status Scheduler::add(Sequence& sequence) {
   if (streamed) {
     const std::int32_t size = state_->kv.block_size();
     sequence.streamed_blocks = (max_len - 1 + size - 1) / size;
-    state_->streams.waiting.push_back(entry);
+    state_->enqueue_stream(entry);
   } else {
     state_->enqueue(entry);
   }

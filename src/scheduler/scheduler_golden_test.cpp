@@ -253,15 +253,6 @@ TEST(GoldenSchedule, ChoicesForkThePrompt) {
   for (const auto& s : h.sequences) EXPECT_EQ(s->tokens, h.expected(*s).tokens);
 }
 
-Sequence& add_with_adapter(SchedulerHarness& h, std::int32_t length, std::int32_t max_tokens,
-                           std::int32_t adapter) {
-  Request& request = h.request(length, max_tokens);
-  request.adapter = adapter;
-  Sequence& sequence = h.sequence(request);
-  CHECK(h.scheduler.add(sequence).has_value());
-  return sequence;
-}
-
 // Sequence 2 names an adapter that is not resident. Its load starts with the plan that first meets
 // it, sequence 3 goes first meanwhile, and 2 is admitted by the plan that sees the completion.
 TEST(GoldenSchedule, AMissingAdapterIsPassedOver) {
@@ -269,7 +260,7 @@ TEST(GoldenSchedule, AMissingAdapterIsPassedOver) {
   h.executor.hold_transfers();
   h.add(4, 20);
   EXPECT_EQ(h.step(), "1:4@0");
-  Sequence& waits = add_with_adapter(h, 6, 20, 1);
+  Sequence& waits = h.add_with_adapter(6, 20, 1);
   h.add(4, 20);
   EXPECT_EQ(h.step(), "1:1@4 3:4@0");
   ASSERT_EQ(h.executor.transfers().size(), 1U);
@@ -291,7 +282,7 @@ TEST(GoldenSchedule, EveryPolicyPassesOverAMissingAdapter) {
     SchedulerHarness h(
         {.policy = std::string(policy), .adapters = {.num_slots = 1, .num_adapters = 2}});
     h.executor.hold_transfers();
-    Sequence& waits = add_with_adapter(h, 6, 5, 0);
+    Sequence& waits = h.add_with_adapter(6, 5, 0);
     EXPECT_EQ(h.step(), "") << policy;  // a plan with the load alone
     Sequence& base = h.add(8, 5);
     for (int i = 0; i < 10; ++i) h.step();
@@ -309,10 +300,10 @@ TEST(GoldenSchedule, AdaptersTakeTurnsInOneSlot) {
   SchedulerHarness h(
       {.token_budget = 32,
        .adapters = {.num_slots = 1, .num_adapters = 2, .turn = std::chrono::milliseconds(1)}});
-  add_with_adapter(h, 4, 3, 0);
+  h.add_with_adapter(4, 3, 0);
   EXPECT_THAT(steps(h, 2), ElementsAre("", "1:4@0"));
-  add_with_adapter(h, 4, 2, 1);  // first in the queue: the slot closes at once
-  add_with_adapter(h, 4, 2, 0);
+  h.add_with_adapter(4, 2, 1);  // first in the queue: the slot closes at once
+  h.add_with_adapter(4, 2, 0);
   h.add(4, 2);
   EXPECT_THAT(steps(h, 6), ElementsAre("1:1@4 4:4@0",  //
                                        "1:1@5 4:1@4",  // both end: the slot is free
@@ -326,9 +317,9 @@ TEST(GoldenSchedule, AdaptersTakeTurnsInOneSlot) {
 TEST(GoldenSchedule, AFailedLoadEndsTheSequencesThatWaitForIt) {
   SchedulerHarness h({.adapters = {.num_slots = 1, .num_adapters = 2}});
   h.executor.hold_transfers();
-  Sequence& first = add_with_adapter(h, 4, 3, 0);
-  Sequence& second = add_with_adapter(h, 4, 3, 0);
-  Sequence& other = add_with_adapter(h, 4, 3, 1);
+  Sequence& first = h.add_with_adapter(4, 3, 0);
+  Sequence& second = h.add_with_adapter(4, 3, 0);
+  Sequence& other = h.add_with_adapter(4, 3, 1);
   EXPECT_EQ(h.step(), "");
   h.executor.end_transfer(0, true);
   EXPECT_THAT(h.plan().ended, ElementsAre(&first, &second));
@@ -338,7 +329,7 @@ TEST(GoldenSchedule, AFailedLoadEndsTheSequencesThatWaitForIt) {
   h.run_to_end();
   EXPECT_EQ(other.tokens, h.expected(other).tokens);
   // A later request asks again.
-  Sequence& later = add_with_adapter(h, 4, 3, 0);
+  Sequence& later = h.add_with_adapter(4, 3, 0);
   h.step();
   h.executor.end_transfer(0, false);
   h.run_to_end();

@@ -102,6 +102,13 @@ void SchedulerState::take_completions(TimePoint now, std::span<const TransferRes
       if (entry.sequence == nullptr || entry.adapter != adapter) continue;
       end_waiting(i, FinishReason::kNoAdapter, plan);
     }
+    const auto lost = [&](const WaitingEntry& entry) { return entry.adapter == adapter; };
+    while (true) {
+      const auto found = std::ranges::find_if(streams.waiting, lost);
+      if (found == streams.waiting.end()) break;
+      plan.ended.push_back(found->sequence);
+      end_waiting_stream(*found->sequence, FinishReason::kNoAdapter);
+    }
   }
   pager.note_time(now);
   kv.take_wrong_pages(plan.wrong_pages);
@@ -114,7 +121,14 @@ void SchedulerState::take_completions(TimePoint now, std::span<const TransferRes
 
 void SchedulerState::plan_loads(TimePoint now, BatchPlan& plan) {
   if (options.adapters.num_slots == 0) return;
-  const std::int32_t first = waiting.empty() ? -1 : waiting.at(0).adapter;
+  const WaitingEntry* next = waiting.empty() ? nullptr : &waiting.at(0);
+  if (streams.slot < 0 && !streams.waiting.empty()) {
+    const WaitingEntry& streamed = streams.waiting.front();
+    // One that has had its adapter queues for it again like everybody else.
+    const bool begins = streamed.sequence->num_preemptions == 0;
+    if (begins && (next == nullptr || streamed.order < next->order)) next = &streamed;
+  }
+  const std::int32_t first = next == nullptr ? -1 : next->adapter;
   adapters.plan_loads(now, first, next_transfer, plan.transfers);
 }
 
@@ -342,6 +356,8 @@ void SchedulerState::check_integrity() const {
   CHECK(streamed == 0 || running.state[RunningSet::index(streams.slot)] == SlotState::kStreamed);
   for (const WaitingEntry& entry : streams.waiting) {
     CHECK(entry.sequence->state == SequenceState::kWaiting && entry.sequence->streamed_blocks > 0);
+    CHECK(entry.sequence->request->adapter == entry.adapter);
+    waiting_adapters += entry.adapter >= 0 ? 1 : 0;
   }
   for (std::size_t i = 0; i < running.order.size(); ++i) {
     const std::size_t s = RunningSet::index(running.order[i]);

@@ -132,8 +132,10 @@ struct SchedulerState {
   // sequence. REQUIRES: there is a lane.
   Status check_stream(const Sequence& sequence, std::int32_t max_len,
                       std::int32_t most_blocks) const;
-  // Ends a sequence that waits in the lane.
-  void end_waiting_stream(const Sequence& sequence, FinishReason reason);
+  void enqueue_stream(const WaitingEntry& entry);
+  // REQUIRES: the sequence waits in the lane.
+  WaitingEntry dequeue_stream(const Sequence& sequence);
+  void end_waiting_stream(Sequence& sequence, FinishReason reason);
   // The streamed sequence that runs gives its blocks and slot back, and waits. False: there is
   // none. REQUIRES: no step is in flight.
   bool yield_stream(BatchPlan& plan);

@@ -188,6 +188,64 @@ TEST(Streamed, LostKvEndsIt) {
   h.scheduler.check_integrity();
 }
 
+HarnessOptions with_one_adapter_slot() {
+  HarnessOptions options = streamed_memory();
+  options.adapters = {.num_slots = 1, .num_adapters = 2, .turn = std::chrono::milliseconds(1)};
+  return options;
+}
+
+TEST(Streamed, WaitsForItsAdapterWhileOthersGoOn) {
+  SchedulerHarness h(with_one_adapter_slot());
+  h.executor.hold_transfers();
+  Sequence& long_one = h.add_with_adapter(150, 11, 1);
+  h.add(8, 20);
+  EXPECT_THAT(streamed_steps(h, 2), ElementsAre("2:8@0", "2:1@8"));
+  ASSERT_EQ(h.executor.transfers().size(), 1U);
+  EXPECT_EQ(h.executor.transfers()[0].resource, 1);
+  h.executor.end_transfer(0, false);
+  h.now = h.now + std::chrono::seconds(1);
+  const BatchPlan& plan = h.plan();
+  ASSERT_EQ(plan.assignments.size(), 1U);
+  EXPECT_EQ(plan.assignments[0].adapter_slot, 0);
+  h.commit();
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+  EXPECT_EQ(long_one.finish_reason, FinishReason::kLength);
+}
+
+TEST(Streamed, EndsWhenItsAdapterCannotBeLoaded) {
+  SchedulerHarness h(with_one_adapter_slot());
+  h.executor.hold_transfers();
+  const Sequence& first = h.add_with_adapter(150, 11, 1);
+  const Sequence& second = h.add_with_adapter(150, 11, 1);
+  const Sequence& base = h.add(150, 11);
+  h.step();
+  h.executor.end_transfer(0, true);
+  h.run_to_end();
+  EXPECT_EQ(first.finish_reason, FinishReason::kNoAdapter);
+  EXPECT_EQ(second.finish_reason, FinishReason::kNoAdapter);
+  EXPECT_EQ(base.finish_reason, FinishReason::kLength);
+}
+
+// Otherwise the other adapter would wait until the long answer has ended.
+TEST(Streamed, GivesItsAdaptersPlaceToAnotherOne) {
+  SchedulerHarness h(with_one_adapter_slot());
+  Sequence& long_one = h.add_with_adapter(150, 80, 0);
+  for (int i = 0; i < 6; ++i) h.step();
+  EXPECT_EQ(long_one.num_preemptions, 0);
+  const std::int32_t reached = long_one.computed;
+  for (int i = 0; i < 3; ++i) {
+    h.now = h.now + std::chrono::seconds(1);
+    Sequence& other = h.add_with_adapter(8, 2, 1);
+    for (int step = 0; step < 20; ++step) h.step();
+    EXPECT_EQ(other.finish_reason, FinishReason::kLength) << i;
+  }
+  EXPECT_GE(long_one.num_preemptions, 3);
+  EXPECT_GT(long_one.computed, reached);
+  h.run_to_end();
+  for (const auto& sequence : h.sequences) expect_exact(h, *sequence);
+}
+
 TEST(Streamed, RefusalsSayWhatIsMissing) {
   SchedulerHarness h(streamed_memory());
   const auto refusal = [&](const Request& request) {
@@ -224,6 +282,9 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
     options.token_budget = static_cast<std::int32_t>(4 + rng.below(60));
     if (rng.below(2) == 0) options.windows = {0, 24};
     if (rng.below(2) == 0) options.prefix_caching = PrefixCaching::kOff;
+    options.adapters = {.num_slots = static_cast<std::int32_t>(1 + rng.below(2)),
+                        .num_adapters = 3,
+                        .turn = std::chrono::microseconds(200)};
     options.decode_headroom = static_cast<std::int32_t>(rng.below(16));
     options.num_blocks = static_cast<std::int32_t>(26 + rng.below(20));
     SchedulerHarness h(options);
@@ -252,7 +313,9 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
     const bool is_long = rng.below(3) == 0;
     const auto prompt = static_cast<std::int32_t>(1 + rng.below(is_long ? 200 : 30));
     const auto tokens = static_cast<std::int32_t>(1 + rng.below(30));
-    Sequence& sequence = h.sequence(h.request(prompt, tokens));
+    Request& request = h.request(prompt, tokens);
+    h.set_adapter(request, static_cast<std::int32_t>(rng.below(4)) - 1);
+    Sequence& sequence = h.sequence(request);
     if (!h.scheduler.add(sequence)) sequence.finish_reason = FinishReason::kCancelled;
   }
   static void cancel_one(SchedulerHarness& h, SplitMix64& rng) {

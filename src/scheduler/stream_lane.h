@@ -7,6 +7,8 @@
 // - The first one in the lane is admitted when no sequence that comes before it (by priority and
 //   arrival) waits outside of the lane. Until it has its blocks and a slot, none that comes after
 //   it is admitted, so its wait has an end.
+// - With an adapter it also waits until that is in device memory, and others go on meanwhile. When
+//   another adapter needs the place, it gives its windows back as soon as it has completed a piece.
 // - It takes the blocks of its windows once and never needs another. When the only other running
 //   sequence lacks blocks, or the KV limit falls, it gives its windows back, and waits in front. It
 //   loses the tokens of its last piece only.

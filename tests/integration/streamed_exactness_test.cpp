@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/model_config.h"
 #include "scheduler/policy.h"
+#include "tests/support/adapter_files.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
 
@@ -79,6 +81,10 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
 
   void SetUp() override {
     checkpoint_.write("config.json", GetParam().config);
+    const ModelConfig config = *load_model_config(checkpoint_.path());
+    for (const char* const name : {"one", "two"}) {
+      write_random_adapter(adapters_.file(name), config, 4, name[0] == 'o' ? 1 : 2, 0.3F);
+    }
     EngineFixture fixture(checkpoint_.path(), base_options(), 1);
     ASSERT_GT(fixture.loaded().kv_block_bytes, 0);
     block_bytes_ = fixture.loaded().kv_block_bytes;
@@ -86,6 +92,10 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
     for (RequestId id = kLong; id < kLong + 2; ++id) {
       requests_.push_back(make_request(id, 700 + 100 * static_cast<int>(id % 2), 16));
     }
+    // Some with the one adapter, some with the other or none.
+    const AdapterStore& adapters = *fixture.loaded().adapters;
+    requests_[1].adapter = adapters.find("one")->content->index;
+    requests_[4].adapter = requests_.back().adapter = adapters.find("two")->content->index;
     for (const Request& request : requests_) {
       fixture.add(request);
       expected_.merge(fixture.run_to_end());
@@ -96,8 +106,10 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
               GetParam().ratio * GetParam().blocks);
   }
 
-  static EngineOptions base_options() {
+  EngineOptions base_options() const {
     EngineOptions options;
+    options.adapters.sources = {{"one", adapters_.file("one")}, {"two", adapters_.file("two")}};
+    options.adapters.slots = 1;
     options.load_format = LoadFormat::kDummy;
     options.max_num_seqs = 6;
     options.max_model_len = 1000;
@@ -182,6 +194,7 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
   }
 
   TempDirectory checkpoint_;
+  TempDirectory adapters_;
   TempDirectory folder_;
   std::shared_ptr<StreamedIo> io_ = std::make_shared<StreamedIo>();
   std::int64_t block_bytes_ = 0;

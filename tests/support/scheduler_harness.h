@@ -91,11 +91,17 @@ class SchedulerHarness {
     for (std::int32_t i = 0; i < length; ++i) r.prompt.push_back((start + i) % 1000);
     r.sampling.max_tokens = max_tokens;
     r.sampling.ignore_eos = true;
+    set_adapter(r, -1);
+    return r;
+  }
+  // -1: none.
+  void set_adapter(Request& r, std::int32_t adapter) const {
+    r.adapter = adapter;
     KvIdentity identity;
     identity.block_size = kv.block_size();
+    if (adapter >= 0) identity.adapter_digest = std::to_string(adapter);
     r.block_hash_root = block_hash_root(identity);
     r.block_hashes = BlockHasher(*r.block_hash_root, kv.block_size()).hash_prompt(r.prompt);
-    return r;
   }
 
   // Makes the next choice of a request and does not add it yet.
@@ -114,6 +120,14 @@ class SchedulerHarness {
 
   Sequence& add(std::int32_t length, std::int32_t max_tokens, TokenId first = -1) {
     Sequence& s = sequence(request(length, max_tokens, first));
+    CHECK(scheduler.add(s).has_value());
+    return s;
+  }
+
+  Sequence& add_with_adapter(std::int32_t length, std::int32_t max_tokens, std::int32_t adapter) {
+    Request& r = request(length, max_tokens);
+    set_adapter(r, adapter);
+    Sequence& s = sequence(r);
     CHECK(scheduler.add(s).has_value());
     return s;
   }
