@@ -54,7 +54,7 @@ void list(Archive& a, Like<SamplingParams> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<Request> auto& x) {
   a(x.id, x.prompt, x.sampling, x.arrival, x.deadline, x.priority, x.block_hashes);
-  a(x.block_hash_root, x.pooling);
+  a(x.block_hash_root, x.pooling, x.ttft_goal);
 }
 template <class Archive>
 void list(Archive& a, Like<RequestFrame> auto& x) {

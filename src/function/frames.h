@@ -31,7 +31,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 7;
+inline constexpr std::uint32_t kFrameVersion = 8;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 inline constexpr std::int32_t kGrammarPlaces = 16;

@@ -40,6 +40,7 @@ Request full_request() {
   request.sampling.prompt_logprobs = 2;
   request.arrival = TimePoint{Duration(123)};
   request.deadline = TimePoint{Duration(456)};
+  request.ttft_goal = Duration(333);
   request.priority = -3;
   request.block_hashes = {{1, 2}, {3, 4}};
   request.block_hash_root = Hash128{5, 6};

@@ -21,7 +21,7 @@ Error lie(RequestId id, const char* what) {
 void OutstandingRequests::add(const Request& request) {
   const SamplingParams& sampling = request.sampling;
   Entry entry;
-  entry.due = request.arrival + kFirstTokenDue;
+  entry.due = first_token_due(request);
   entry.max_tokens = sampling.max_tokens;
   entry.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   entry.logprobs_per_token = std::int64_t{sampling.logprobs} + 1;

@@ -98,6 +98,22 @@ TEST_F(OutstandingTest, TokensAreDueAfterTheArrivalAndAfterTheLastOnes) {
   EXPECT_FALSE(outstanding.due());
 }
 
+TEST_F(OutstandingTest, ASoonerGoalIsDueSoonerAndALaterOneIsNot) {
+  const auto due_with = [](std::optional<Duration> goal) {
+    OutstandingRequests outstanding({100, 0, {}});
+    Request request;
+    request.prompt = {1};
+    request.arrival = kNow;
+    request.ttft_goal = goal;
+    outstanding.add(request);
+    return *outstanding.due();
+  };
+  EXPECT_EQ(due_with(std::nullopt), kNow + kFirstTokenDue);
+  EXPECT_EQ(due_with(std::chrono::milliseconds(40)), kNow + std::chrono::milliseconds(40));
+  EXPECT_EQ(due_with(std::chrono::milliseconds(2500)), kNow + kFirstTokenDue);
+  EXPECT_EQ(due_with(Duration::min()), kNow) << "an agent takes any goal from the wire";
+}
+
 TEST_F(OutstandingTest, AVectorIsThereWhereItWasAskedForInItsLength) {
   Request request;
   request.id = 6;

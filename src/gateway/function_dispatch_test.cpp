@@ -50,6 +50,15 @@ TEST_F(FunctionDispatchTest, ARequestWaitsHereUntilItsProcessIsReady) {
   EXPECT_EQ(loops_->counts().start_time, milliseconds(70));
 }
 
+TEST_F(FunctionDispatchTest, ARequestHasTheGoalOfItsFunctionAsItIsAtTheCall) {
+  start();
+  ASSERT_TRUE(ask(1, 0));
+  EXPECT_FALSE(host_.last->last_goal);
+  loops_->change_function(0, {"t0", "a0", 0, seconds(5), milliseconds(40)});
+  ASSERT_TRUE(ask(2, 0));
+  EXPECT_EQ(host_.last->last_goal, milliseconds(40));
+}
+
 TEST_F(FunctionDispatchTest, AStartingInstanceThatIsWaitedForKeepsItsPlace) {
   start({.max_instances = 1});
   host_.first_state = EngineState::kLoading;

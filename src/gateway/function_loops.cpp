@@ -128,6 +128,7 @@ Status FunctionLoops::submit(Request request) {
                     function.spec.name, unfinished_of(function)));
   }
   active_.insert(number);
+  if (function.spec.ttft_slo.count() > 0) request.ttft_goal = function.spec.ttft_slo;
   function.waiting.push_back(std::move(request));
   dispatch();
   report_activity(number);

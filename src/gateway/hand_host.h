@@ -36,6 +36,7 @@ class HandInstance final : public TenantLoop {
     EXPECT_EQ(request.adapter, adapter);
     EXPECT_EQ(request.client_key, tenant);
     requests.push_back(request.id);
+    last_goal = request.ttft_goal;
     return {};
   }
   void cancel(RequestId id) override { cancelled.push_back(id); }
@@ -95,6 +96,7 @@ class HandInstance final : public TenantLoop {
   std::string tenant;
   std::vector<RequestId> requests;
   std::vector<RequestId> cancelled;
+  std::optional<Duration> last_goal;  // of the newest request
   EngineState now = EngineState::kReady;
   std::optional<Error> reason;
   std::int64_t steps = 0;

@@ -38,6 +38,9 @@ struct Request {
   Pooling pooling = Pooling::kNone;
   TimePoint arrival;
   std::optional<TimePoint> deadline;
+  // The time to the first token that its client was promised, from the arrival; none: there is no
+  // promise. It orders work and refuses nothing.
+  std::optional<Duration> ttft_goal;
   std::int32_t priority = 0;  // lower runs first, as in vLLM
   // The client that `vtc` and `fair` charge: the name of the API key, else `user`.
   std::string client_key;
