@@ -10,18 +10,15 @@
 #include "engine/startup_timeline.h"
 
 namespace sluice {
-namespace {
-
-// Adapters of a backbone that are kept while no function uses them.
-constexpr std::size_t kKeptAdapters = 64;
-
-}  // namespace
 
 AgentMachine::AgentMachine(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
                            const Clock& clock)
     : settings_(settings), loop_(loop), turns_(turns), clock_(clock) {}
 
-AgentMachine::~AgentMachine() { jobs_.stop(); }
+AgentMachine::~AgentMachine() {
+  adapter_jobs_.stop();
+  jobs_.stop();
+}
 
 Status AgentMachine::load(const GatewayBackbone& backbone, const std::string& directory) {
   auto loaded = std::make_unique<Loaded>();
@@ -80,38 +77,34 @@ std::int64_t AgentMachine::worker_bytes(const std::string& backbone) {
   return loaded.worker_bytes;
 }
 
-Result<bool> AgentMachine::has_adapter(const std::string& backbone, const std::string& digest) {
-  ASSIGN_OR_RETURN(Loaded* const loaded, find(backbone));
-  const SharedAdapters& adapters = loaded->model.model().adapters;
+Status AgentMachine::add(const Loaded& loaded, const std::string& digest,
+                         const std::string& bytes) {
+  const SharedAdapters& adapters = loaded.model.model().adapters;
   if (adapters == nullptr) return unsupported("the agent's model takes no adapters");
-  return adapters->find(digest) != nullptr;
-}
-
-Status AgentMachine::add_adapter(const std::string& backbone, const std::string& digest,
-                                 std::string_view bytes) {
-  ASSIGN_OR_RETURN(Loaded* const loaded, find(backbone));
-  AdapterStore& adapters = *loaded->model.model().adapters;
   ASSIGN_OR_RETURN(SealedAdapter sealed,
-                   seal_adapter_bytes(std::as_bytes(std::span(bytes)), adapters.config(),
-                                      adapters.format().dtype));
+                   seal_adapter_bytes(std::as_bytes(std::span(bytes)), adapters->config(),
+                                      adapters->format().dtype));
   if (sealed.image.digest != digest) {
     return invalid_argument("the gateway has sent another adapter than it named");
   }
-  if (sealed.image.max_rank > adapters.format().max_rank) {
+  if (sealed.image.max_rank > adapters->format().max_rank) {
     return unsupported(fmt::format("the adapter has rank {}, the agent's limit is {}",
-                                   sealed.image.max_rank, adapters.format().max_rank));
+                                   sealed.image.max_rank, adapters->format().max_rank));
   }
-  drop_adapters(*loaded);
-  RETURN_IF_ERROR(adapters.add(digest, "the gateway", std::move(sealed)));
+  RETURN_IF_ERROR(adapters->add(digest, "the gateway", std::move(sealed)));
   return {};
 }
 
-// Functions that run hold the content of theirs.
-void AgentMachine::drop_adapters(Loaded& loaded) const {
-  AdapterStore& adapters = *loaded.model.model().adapters;
-  const std::vector<SharedAdapter> all = adapters.list();
-  if (all.size() < kKeptAdapters) return;
-  for (const SharedAdapter& one : all) adapters.remove(one->name);
+void AgentMachine::add_adapter(const std::string& backbone, const std::string& digest,
+                               std::string bytes, std::function<void(Status)> done) {
+  adapter_jobs_.add([this, &loaded = *backbones_.at(backbone), digest, bytes = std::move(bytes),
+                     done = std::move(done)] {
+    loop_.post([done, status = add(loaded, digest, bytes)] { done(status); });
+  });
+}
+
+void AgentMachine::remove_adapter(const std::string& backbone, const std::string& digest) {
+  backbones_.at(backbone)->model.model().adapters->remove(digest);
 }
 
 Result<AgentHost::Started> AgentMachine::start(const std::string& backbone,

@@ -1,6 +1,7 @@
 // AgentMachine: the AgentHost of `sluice agent`: the backbones of its gateway in shared memory, and
 // function processes on them. A thread of its own loads backbones and ends processes, in the order
-// of the calls. Owner: the command. Threads: the event loop's; load() before the loop runs.
+// of the calls; another one takes adapters into memory. Owner: the command. Threads: the event
+// loop's; load() before the loop runs.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,9 @@ class AgentMachine final : public AgentHost {
   void unload_backbone(const std::string& backbone) override;
   void keep_workers(const std::string& backbone, std::int32_t count) override;
   std::int64_t worker_bytes(const std::string& backbone) override;
-  Result<bool> has_adapter(const std::string& backbone, const std::string& digest) override;
-  Status add_adapter(const std::string& backbone, const std::string& digest,
-                     std::string_view bytes) override;
+  void add_adapter(const std::string& backbone, const std::string& digest, std::string bytes,
+                   std::function<void(Status)> done) override;
+  void remove_adapter(const std::string& backbone, const std::string& digest) override;
   Result<Started> start(const std::string& backbone, const std::string& digest,
                         const std::string& tenant, std::function<void()> wake) override;
   void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) override;
@@ -56,14 +57,16 @@ class AgentMachine final : public AgentHost {
   };
 
   Result<Loaded*> find(const std::string& backbone) const;
-  void drop_adapters(Loaded& loaded) const;
+  static Status add(const Loaded& loaded, const std::string& digest, const std::string& bytes);
 
   const ServeSettings& settings_;
   http::EventLoop& loop_;
   TurnService& turns_;
   const Clock& clock_;
   std::map<std::string, std::unique_ptr<Loaded>> backbones_;
-  JobThread jobs_;  // last: it ends before what it uses
+  // Last: they end before what they use.
+  JobThread jobs_;
+  JobThread adapter_jobs_;
 };
 
 }  // namespace sluice

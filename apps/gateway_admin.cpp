@@ -76,7 +76,8 @@ std::vector<GatewayState::Agent> agents_of(const GatewayParts& parts,
     for (std::size_t b = 0; b < seen.backbones.size(); ++b) {
       if (!seen.backbones[b]) continue;
       agent.backbones.push_back({parts.file.backbones[b].name,
-                                 backbone_load_name(seen.holds[b].load), seen.holds[b].workers});
+                                 backbone_load_name(seen.holds[b].load), seen.holds[b].workers,
+                                 std::ssize(seen.adapters[b])});
     }
     for (const GatewayState::Function& function : functions) {
       if (std::ranges::find(function.view.machines, seen.number) == function.view.machines.end()) {

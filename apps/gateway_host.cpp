@@ -141,13 +141,32 @@ std::vector<RemoteMachine> GatewayHost::machines() const {
   return machines;
 }
 
+std::optional<Duration> GatewayHost::adapter_copy(std::int32_t machine, std::int32_t backbone,
+                                                  std::int32_t function) const {
+  const SharedContent content = models_.adapter_content(function);
+  if (content == nullptr) return std::nullopt;
+  const AgentView& agent = agents_->agents()[static_cast<std::size_t>(machine) - 1];
+  if (static_cast<std::size_t>(backbone) >= agent.adapters.size()) return std::nullopt;
+  const auto& there = agent.adapters[static_cast<std::size_t>(backbone)];
+  const auto found = there.find(content->image.digest);
+  if (found == there.end()) return std::nullopt;
+  return found->second;
+}
+
 void GatewayHost::plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) {
-  std::map<std::int32_t, std::int32_t> workers_of;
+  std::map<std::int32_t, HubPlan> plan_of;
   for (std::int32_t b = 0; b < std::ssize(plan); ++b) {
     const RemoteHolding& held = plan[static_cast<std::size_t>(b)];
-    if (held.weights) workers_of[b] = held.workers ? settings_.functions->warm_workers : 0;
+    if (!held.weights) continue;
+    HubPlan& one = plan_of[b];
+    one.workers = held.workers ? settings_.functions->warm_workers : 0;
+    for (const std::int32_t function : held.adapters) {
+      if (auto content = models_.adapter_content(function)) {
+        one.adapters.push_back(std::move(content));
+      }
+    }
   }
-  agents_->plan(machine, workers_of);
+  agents_->plan(machine, plan_of);
 }
 
 // The destructor of a process of this machine waits for its end. One on an agent is told to end.

@@ -67,6 +67,8 @@ class GatewayHost final : public InstanceHost {
                                              const std::string& tenant) override;
   // Machines are agents by their numbers.
   std::vector<RemoteMachine> machines() const override;
+  std::optional<Duration> adapter_copy(std::int32_t machine, std::int32_t backbone,
+                                       std::int32_t function) const override;
   void plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
 

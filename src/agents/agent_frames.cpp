@@ -52,12 +52,21 @@ Result<AgentCommand> decode_command(std::span<const std::byte> body) {
     if (count > kMaxAgentBackbones) {
       return invalid_argument(fmt::format("a plan has {} backbones", count));
     }
+    std::uint64_t adapters = 0;
     for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
       PlannedBackbone& backbone = command.plan.emplace_back();
       backbone.name = in.text();
       backbone.workers = in.u32();
       if (backbone.workers > kMaxAgentFunctions) {
         return invalid_argument(fmt::format("a plan has {} warm workers", backbone.workers));
+      }
+      const std::uint32_t here = in.u32();
+      adapters += here;
+      if (adapters > kMaxAgentAdapters) {
+        return invalid_argument(fmt::format("a plan has {} adapters", adapters));
+      }
+      for (std::uint32_t j = 0; j < here && in.ok(); ++j) {
+        backbone.adapters.emplace_back(in.text());
       }
     }
   }
@@ -84,6 +93,8 @@ Result<std::vector<std::byte>> encode_command(const AgentCommand& command) {
     for (const PlannedBackbone& backbone : command.plan) {
       plan.text(backbone.name);
       plan.u32(backbone.workers);
+      plan.u32(static_cast<std::uint32_t>(backbone.adapters.size()));
+      for (const std::string& digest : backbone.adapters) plan.text(digest);
     }
     content = plan.take();
     if (content.size() > kMaxFrameBytes) return resource_exhausted("a plan is too large");

@@ -35,10 +35,12 @@ enum class AgentCommandKind : std::uint32_t {
 };
 
 // A backbone that an agent is to have in memory. One that is not in a plan leaves when no instance
-// uses it.
+// uses it, and so does an adapter.
 struct PlannedBackbone {
   std::string name;
   std::uint32_t workers = 0;  // warm workers to keep on it
+  std::vector<std::string>
+      adapters;  // to have with it, by digest; at most kMaxAgentAdapters in all
   friend bool operator==(const PlannedBackbone&, const PlannedBackbone&) = default;
 };
 

@@ -60,7 +60,7 @@ AgentCommand plan_command() {
   AgentCommand command;
   command.kind = AgentCommandKind::kPlan;
   command.epoch = 12;
-  command.plan = {{"demo", 2}, {"other", 0}};
+  command.plan = {{"demo", 2, {}}, {"other", 0, {"d1", "d2"}}};
   return command;
 }
 
@@ -81,7 +81,7 @@ TEST(AgentFrames, APlanWithAWrongNumberIsAnError) {
   const auto take = [](AgentCommand) -> Status { return {}; };
   const std::string right = command_text(plan_command());
   // The head has 24 bytes; the epoch, the number of backbones, and the first one follow.
-  for (const std::size_t at : {24 + 8 + 3, 24 + 8, 24 + 12 + 4 + 4 + 3}) {
+  for (const std::size_t at : {24 + 8 + 3, 24 + 8, 24 + 12 + 4 + 4 + 3, 24 + 12 + 4 + 4 + 4 + 3}) {
     std::string wrong = right;
     wrong[at] = static_cast<char>(0x7f);
     AgentCommandReader reader;

@@ -60,31 +60,12 @@ Status AgentFunctions::start(AgentCommand command) {
 }
 
 void AgentFunctions::get_adapter(std::uint64_t id, Instance& instance) {
-  if (instance.start.adapter.empty()) return begin(id, instance);
-  const auto known = host_.has_adapter(instance.start.backbone, instance.start.adapter);
-  if (!known) {
-    fail(id, known.error());
-  } else if (*known) {
-    begin(id, instance);
-  } else {
-    calls_.fetch_adapter(instance.start.adapter);
+  const std::string& digest = instance.start.adapter;
+  const std::string& backbone = instance.start.backbone;
+  if (digest.empty() || backbones_.at(backbone).adapters.contains(digest)) {
+    return begin(id, instance);
   }
-}
-
-void AgentFunctions::adapter_came(const std::string& digest, const Result<std::string>& bytes) {
-  for (auto& [id, instance] : instances_) {
-    if (instance.loop != nullptr || instance.said == EngineState::kFailed ||
-        instance.start.adapter != digest) {
-      continue;
-    }
-    const Status added =
-        bytes ? host_.add_adapter(instance.start.backbone, digest, *bytes) : Status(bytes.error());
-    if (added) {
-      begin(id, instance);
-    } else {
-      fail(id, added.error());
-    }
-  }
+  fetch(backbone, digest);
 }
 
 void AgentFunctions::begin(std::uint64_t id, Instance& instance) {
@@ -179,8 +160,7 @@ void AgentFunctions::add_backbone(const std::string& name) { backbones_[name] = 
 bool AgentFunctions::is_used(const std::string& backbone) const {
   return std::ranges::any_of(instances_, [&](const auto& one) {
     const Instance& instance = one.second;
-    const bool waits = instance.loop == nullptr && instance.said != EngineState::kFailed;
-    return (waits || instance.loop != nullptr) && instance.start.backbone == backbone;
+    return (waits(instance) || instance.loop != nullptr) && instance.start.backbone == backbone;
   });
 }
 
@@ -191,14 +171,51 @@ void AgentFunctions::load(const std::string& name, Backbone& backbone) {
   host_.load_backbone(name, [this, name](const Status& status) { loaded(name, status); });
 }
 
+void AgentFunctions::unload(const std::string& name, Backbone& backbone) {
+  for (const auto& [digest, took] : backbone.adapters) host_.remove_adapter(name, digest);
+  backbone = {.load = BackboneLoad::kAbsent};
+  host_.unload_backbone(name);
+}
+
+bool AgentFunctions::make_room() {
+  bool any = false;
+  for (auto& [name, backbone] : backbones_) {
+    if (backbone.load != BackboneLoad::kLoaded || is_used(name)) continue;
+    unload(name, backbone);
+    any = true;
+  }
+  for (auto& [name, backbone] : backbones_) {
+    any = any || backbone.workers > 0;
+    if (std::exchange(backbone.workers, 0) > 0) host_.keep_workers(name, 0);
+    any = std::erase_if(backbone.adapters,
+                        [&](const auto& one) {
+                          if (is_used(name, one.first)) return false;
+                          host_.remove_adapter(name, one.first);
+                          return true;
+                        }) > 0 ||
+          any;
+  }
+  if (plan_) {
+    std::erase_if(*plan_, [&](const PlannedBackbone& one) { return !is_used(one.name); });
+    for (PlannedBackbone& one : *plan_) one = {one.name, 0, {}};
+  }
+  return any;
+}
+
 void AgentFunctions::loaded(const std::string& name, const Status& status) {
   Backbone& backbone = backbones_.at(name);
   backbone.load = status ? BackboneLoad::kLoaded : BackboneLoad::kAbsent;
+  const bool is_short = !status && status.error().code == ErrorCode::kResourceExhausted;
+  if (is_short && is_used(name) && !backbone.made_room && make_room()) {
+    log_warning(fmt::format("backbone '{}': {}; all that is idle leaves memory for it", name,
+                            status.error().message));
+    backbone.made_room = true;
+    return load(name, backbone);
+  }
+  backbone.made_room = false;
   if (!status) log_error(fmt::format("backbone '{}': {}", name, status.error().message));
   for (auto& [id, instance] : instances_) {
-    const bool waits = instance.loop == nullptr && instance.said != EngineState::kFailed &&
-                       instance.start.backbone == name;
-    if (!waits) continue;
+    if (!waits(instance) || instance.start.backbone != name) continue;
     if (status) {
       get_adapter(id, instance);
     } else {
@@ -220,21 +237,26 @@ Status AgentFunctions::take_plan(std::vector<PlannedBackbone> plan) {
   return {};
 }
 
+PlannedBackbone* AgentFunctions::planned(const std::string& backbone) {
+  const auto found = std::ranges::find(*plan_, backbone, &PlannedBackbone::name);
+  return found == plan_->end() ? nullptr : &*found;
+}
+
 void AgentFunctions::follow_plan() {
   if (!plan_) return;
   for (auto& [name, backbone] : backbones_) {
-    const auto planned = std::ranges::find(*plan_, name, &PlannedBackbone::name);
-    const bool wanted = planned != plan_->end();
-    if (wanted) load(name, backbone);
+    const PlannedBackbone* const wanted = planned(name);
+    if (wanted != nullptr) load(name, backbone);
     if (backbone.load != BackboneLoad::kLoaded) continue;
-    if (!wanted && !is_used(name)) {
-      backbone = {BackboneLoad::kAbsent, 0};
-      host_.unload_backbone(name);
+    if (wanted == nullptr && !is_used(name)) {
+      unload(name, backbone);
       continue;
     }
-    const auto workers = wanted ? static_cast<std::int32_t>(planned->workers) : 0;
+    const auto workers = wanted == nullptr ? 0 : static_cast<std::int32_t>(wanted->workers);
     if (std::exchange(backbone.workers, workers) != workers) host_.keep_workers(name, workers);
+    follow_adapters(name, backbone);
   }
+  fetch_planned();
 }
 
 std::vector<AgentHolding> AgentFunctions::holdings() const {
@@ -242,6 +264,104 @@ std::vector<AgentHolding> AgentFunctions::holdings() const {
   for (const auto& [name, backbone] : backbones_) {
     const std::int64_t bytes = backbone.workers > 0 ? host_.worker_bytes(name) : 0;
     all.push_back({name, backbone.load, backbone.workers, backbone.workers * bytes});
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- adapters
+
+bool AgentFunctions::is_used(const std::string& backbone, const std::string& digest) const {
+  return std::ranges::any_of(instances_, [&](const auto& one) {
+    const Instance& instance = one.second;
+    return (waits(instance) || instance.loop != nullptr) && instance.start.backbone == backbone &&
+           instance.start.adapter == digest;
+  });
+}
+
+bool AgentFunctions::is_planned(const std::string& backbone, const std::string& digest) {
+  const PlannedBackbone* const plan = planned(backbone);
+  return plan != nullptr && std::ranges::find(plan->adapters, digest) != plan->adapters.end();
+}
+
+void AgentFunctions::fetch(const std::string& backbone, const std::string& digest) {
+  if (!coming_.try_emplace({backbone, digest}, Way{clock_.now()}).second) return;
+  calls_.fetch_adapter(digest);
+}
+
+void AgentFunctions::adapter_came(const std::string& digest, const Result<std::string>& bytes) {
+  std::vector<Coming> here;
+  for (auto& [adapter, way] : coming_) {
+    if (adapter.second == digest && !std::exchange(way.came, true)) here.push_back(adapter);
+  }
+  for (const Coming& adapter : here) {
+    const auto done = [this, adapter, since = coming_.at(adapter).since](const Status& status) {
+      adapter_added(adapter, clock_.now() - since, status);
+    };
+    if (bytes) {
+      host_.add_adapter(adapter.first, digest, *bytes, done);
+    } else {
+      done(Status(bytes.error()));
+    }
+  }
+}
+
+// It may be one of an earlier session: then it is there, too.
+void AgentFunctions::adapter_added(const Coming& adapter, Duration took, const Status& status) {
+  const auto& [name, digest] = adapter;
+  coming_.erase(adapter);
+  Backbone& backbone = backbones_.at(name);
+  const bool is_loaded = backbone.load == BackboneLoad::kLoaded;
+  if (status && backbone.load == BackboneLoad::kAbsent) {
+    host_.remove_adapter(name, digest);
+  } else if (status) {
+    backbone.adapters[digest] = took;
+  } else {
+    log_error(fmt::format("an adapter of backbone '{}': {}", name, status.error().message));
+    // The next plan tries again.
+    PlannedBackbone* const plan = plan_ ? planned(name) : nullptr;
+    if (plan != nullptr) std::erase(plan->adapters, digest);
+  }
+  for (auto& [id, instance] : instances_) {
+    if (!is_loaded || !waits(instance) || instance.start.backbone != name ||
+        instance.start.adapter != digest) {
+      continue;
+    }
+    if (status) {
+      begin(id, instance);
+    } else {
+      fail(id, status.error());
+    }
+  }
+  follow_plan();
+}
+
+// REQUIRES: there is a plan.
+void AgentFunctions::follow_adapters(const std::string& name, Backbone& backbone) {
+  std::erase_if(backbone.adapters, [&](const auto& one) {
+    if (is_planned(name, one.first) || is_used(name, one.first)) return false;
+    host_.remove_adapter(name, one.first);
+    return true;
+  });
+}
+
+// REQUIRES: there is a plan.
+void AgentFunctions::fetch_planned() {
+  if (!coming_.empty()) return;
+  for (const auto& [name, backbone] : backbones_) {
+    const PlannedBackbone* const plan = planned(name);
+    if (plan == nullptr || backbone.load != BackboneLoad::kLoaded) continue;
+    for (const std::string& digest : plan->adapters) {
+      if (!backbone.adapters.contains(digest)) return fetch(name, digest);
+    }
+  }
+}
+
+std::vector<AgentAdapter> AgentFunctions::adapters() const {
+  std::vector<AgentAdapter> all;
+  for (const auto& [name, backbone] : backbones_) {
+    for (const auto& [digest, took] : backbone.adapters) {
+      if (all.size() < kMaxAgentAdapters) all.push_back({name, digest, took});
+    }
   }
   return all;
 }
@@ -266,6 +386,7 @@ void AgentFunctions::ended() {
 void AgentFunctions::end_all(std::function<void()> done) {
   offset_.reset();
   plan_.reset();
+  coming_.clear();
   while (!instances_.empty()) end(instances_.begin()->first);
   if (ending_ == 0) return done();
   all_ended_ = std::move(done);

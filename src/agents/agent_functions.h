@@ -3,7 +3,10 @@
 //
 // Backbones are in memory by the gateway's plan, and while an instance is on them. An instance
 // whose backbone is absent loads it first. A backbone that an instance uses neither moves nor
-// leaves; it leaves when its last instance has ended, unless the plan has it.
+// leaves; it leaves when its last instance has ended, unless the plan has it. The same holds for
+// adapters, which leave with their backbone. Planned ones come one at a time, behind those that
+// instances wait for. If an instance's backbone does not fit into memory, all that nothing uses is
+// given back, and the load is tried once more.
 //
 // Times in requests are the gateway's. The difference of the clocks is the smallest that a command
 // has shown, so it is off by the shortest way of a command.
@@ -17,7 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agents/agent_frames.h"
@@ -50,12 +53,13 @@ class AgentHost {
   virtual void keep_workers(const std::string& backbone, std::int32_t count) = 0;
   // Memory of its largest warm worker, as far as was seen; 0: none was.
   virtual std::int64_t worker_bytes(const std::string& backbone) = 0;
-  // kNotFound: there is no such backbone here.
-  virtual Result<bool> has_adapter(const std::string& backbone, const std::string& digest) = 0;
-  // `bytes`: of a sealed adapter.
-  virtual Status add_adapter(const std::string& backbone, const std::string& digest,
-                             std::string_view bytes) = 0;
-  // REQUIRES: the backbone is loaded; has_adapter(), or `digest` is empty. `wake`: any thread.
+  // Takes a sealed adapter into memory, then runs `done` on the loop.
+  virtual void add_adapter(const std::string& backbone, const std::string& digest,
+                           std::string bytes, std::function<void(Status)> done) = 0;
+  // Instances with it go on. REQUIRES: it was added.
+  virtual void remove_adapter(const std::string& backbone, const std::string& digest) = 0;
+  // REQUIRES: the backbone is loaded; the adapter was added, or `digest` is empty. `wake`: any
+  // thread.
   virtual Result<Started> start(const std::string& backbone, const std::string& digest,
                                 const std::string& tenant, std::function<void()> wake) = 0;
   // Ends its process, then runs `done` on the loop.
@@ -66,6 +70,7 @@ class AgentHost {
 
 class AgentFunctions {
  public:
+  // REQUIRES: none of them calls back at once.
   struct Calls {
     std::function<void(AgentOutput)> output;
     // Asks for the bytes of an adapter; adapter_came() follows.
@@ -90,12 +95,23 @@ class AgentFunctions {
 
   std::vector<AgentInstance> uses() const;
   std::vector<AgentHolding> holdings() const;
+  // kMaxAgentAdapters at most.
+  std::vector<AgentAdapter> adapters() const;
   bool empty() const { return instances_.empty() && ending_ == 0; }
 
  private:
   struct Backbone {
     BackboneLoad load = BackboneLoad::kLoaded;
     std::int32_t workers = 0;  // that are kept
+    bool made_room = false;    // for the load under way
+    // In memory, by digest, with the time that each took to come.
+    std::map<std::string, Duration> adapters = {};
+  };
+  // An adapter on its way: backbone and digest.
+  using Coming = std::pair<std::string, std::string>;
+  struct Way {
+    TimePoint since;
+    bool came = false;  // from the gateway; the host takes it into memory
   };
   struct Instance {
     AgentCommand start;
@@ -110,13 +126,27 @@ class AgentFunctions {
   Status start(AgentCommand command);
   void load(const std::string& name, Backbone& backbone);
   void loaded(const std::string& name, const Status& status);
+  void unload(const std::string& name, Backbone& backbone);
+  // Gives back all that nothing uses, until the next plan. False: there is nothing.
+  bool make_room();
   // The backbone is there.
   void get_adapter(std::uint64_t id, Instance& instance);
+  void fetch(const std::string& backbone, const std::string& digest);
+  void adapter_added(const Coming& adapter, Duration took, const Status& status);
+  // It has not ended or failed, and its process has not started.
+  static bool waits(const Instance& instance) {
+    return instance.loop == nullptr && instance.said != EngineState::kFailed;
+  }
   // Whether an instance is on it, or is to be.
   bool is_used(const std::string& backbone) const;
+  bool is_used(const std::string& backbone, const std::string& digest) const;
   Status take_plan(std::vector<PlannedBackbone> plan);
+  PlannedBackbone* planned(const std::string& backbone);
+  bool is_planned(const std::string& backbone, const std::string& digest);
   // Loads and unloads as the last plan says.
   void follow_plan();
+  void follow_adapters(const std::string& name, Backbone& backbone);
+  void fetch_planned();
   void begin(std::uint64_t id, Instance& instance);
   void fail(std::uint64_t id, const Error& error);
   Status pass(Instance& instance, std::uint64_t id, ToFunction frame);
@@ -130,6 +160,7 @@ class AgentFunctions {
   Calls calls_;
   std::map<std::string, Backbone> backbones_;
   std::optional<std::vector<PlannedBackbone>> plan_;  // none: all stays as it is
+  std::map<Coming, Way> coming_;
   std::map<std::uint64_t, Instance> instances_;
   std::int32_t ending_ = 0;  // processes that still end
   std::function<void()> all_ended_;

@@ -155,7 +155,7 @@ TEST_F(AgentFunctionsTest, AGatewayThatBreaksTheRulesEndsTheSession) {
   ASSERT_TRUE(start(1));
   EXPECT_FALSE(start(1));
   EXPECT_FALSE(frame(2, CancelFrame{1})) << "there is no such instance";
-  EXPECT_FALSE(plan({{"unknown", 0}}));
+  EXPECT_FALSE(plan({{"unknown", 0, {}}}));
   EXPECT_TRUE(frame(1, CancelFrame{1}));
   EXPECT_THAT(machine_.last->cancelled, ElementsAre(1U));
 }
@@ -207,19 +207,19 @@ TEST_F(AgentFunctionsTest, AllHaveEndedOnceNoProcessIsLeft) {
 // ---------------------------------------------------------------- plans
 
 TEST_F(AgentFunctionsTest, APlanIsFollowed) {
-  ASSERT_TRUE(plan({{"demo", 2}}));
+  ASSERT_TRUE(plan({{"demo", 2, {}}}));
   EXPECT_THAT(machine_.unloads, ElementsAre("other"));
   EXPECT_EQ(machine_.workers.at("demo"), 2);
   EXPECT_EQ(load_of("other"), BackboneLoad::kAbsent);
   EXPECT_EQ(functions_.holdings().at(0).worker_bytes, 20);
-  ASSERT_TRUE(plan({{"other", 1}}));
+  ASSERT_TRUE(plan({{"other", 1, {}}}));
   EXPECT_THAT(machine_.unloads, ElementsAre("other", "demo"));
   EXPECT_EQ(load_of("other"), BackboneLoad::kLoading);
-  ASSERT_TRUE(plan({{"other", 1}}));  // nothing twice
+  ASSERT_TRUE(plan({{"other", 1, {}}}));  // nothing twice
   machine_.loaded("other", {});
   EXPECT_EQ(load_of("other"), BackboneLoad::kLoaded);
   EXPECT_EQ(machine_.workers.at("other"), 1);
-  ASSERT_TRUE(plan({{"other", 0}}));
+  ASSERT_TRUE(plan({{"other", 0, {}}}));
   EXPECT_EQ(machine_.workers.at("other"), 0);
 }
 
@@ -232,7 +232,7 @@ TEST_F(AgentFunctionsTest, WithoutAPlanAllStays) {
 TEST_F(AgentFunctionsTest, ABackboneInUseLeavesWhenItsLastInstanceHasEnded) {
   ASSERT_TRUE(start(1));
   ASSERT_TRUE(start(2));
-  ASSERT_TRUE(plan({{"other", 0}}));
+  ASSERT_TRUE(plan({{"other", 0, {}}}));
   EXPECT_THAT(machine_.unloads, IsEmpty());
   end(1);
   EXPECT_THAT(machine_.unloads, IsEmpty());
@@ -281,7 +281,7 @@ TEST_F(AgentFunctionsTest, AFailedLoadFailsItsInstancesAndTheNextPlanTriesAgain)
   EXPECT_EQ(load_of("demo"), BackboneLoad::kAbsent);
   end(1);
   EXPECT_THAT(machine_.loads, IsEmpty());
-  ASSERT_TRUE(plan({{"demo", 0}}));
+  ASSERT_TRUE(plan({{"demo", 0, {}}}));
   EXPECT_THAT(machine_.loads, SizeIs(1));
 }
 
@@ -296,6 +296,111 @@ TEST_F(AgentFunctionsTest, APlanEndsWithItsSession) {
   ASSERT_TRUE(start(1));
   end(1);
   EXPECT_EQ(load_of("demo"), BackboneLoad::kLoaded);
+}
+
+TEST_F(AgentFunctionsTest, ABackboneThatDoesNotFitMakesIdleThingsLeaveAndIsTriedOnceMore) {
+  ASSERT_TRUE(plan({{"other", 3, {"d1"}}}));
+  functions_.adapter_came("d1", std::string("bytes"));
+  ASSERT_TRUE(start(1));
+  machine_.loaded("demo", resource_exhausted("no memory"));
+  EXPECT_THAT(machine_.unloads, ElementsAre("demo", "other"));
+  EXPECT_THAT(machine_.adapters, IsEmpty());
+  EXPECT_THAT(outputs_, IsEmpty()) << "the call waits";
+  ASSERT_THAT(machine_.loads, SizeIs(1)) << "what has left waits for the next plan";
+  machine_.loaded("demo", {});
+  EXPECT_THAT(machine_.alive, SizeIs(1));
+  EXPECT_EQ(load_of("other"), BackboneLoad::kAbsent);
+  ASSERT_TRUE(plan({{"other", 0, {}}}));
+  EXPECT_THAT(machine_.loads, SizeIs(1));
+}
+
+TEST_F(AgentFunctionsTest, ASecondShortageFailsTheCall) {
+  ASSERT_TRUE(plan({{"other", 0, {}}}));
+  ASSERT_TRUE(start(1));
+  machine_.loaded("demo", resource_exhausted("no memory"));
+  machine_.loaded("demo", resource_exhausted("no memory"));
+  EXPECT_EQ(said()->message, "no memory");
+  EXPECT_THAT(machine_.loads, IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, AShortageTakesNothingThatIsInUse) {
+  ASSERT_TRUE(start(1, "other", "d1"));
+  functions_.adapter_came("d1", std::string("bytes"));
+  ASSERT_TRUE(plan({{"other", 2, {"d1"}}}));
+  ASSERT_TRUE(start(2));
+  machine_.loaded("demo", resource_exhausted("no memory"));
+  EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
+  EXPECT_EQ(machine_.workers.at("other"), 0) << "they wait for nobody";
+  EXPECT_THAT(machine_.adapters, SizeIs(1));
+  machine_.loaded("demo", unavailable("another reason"));
+  EXPECT_EQ(said()->message, "another reason");
+}
+
+TEST_F(AgentFunctionsTest, ALoadBeforeACallTakesNothingFromOthers) {
+  ASSERT_TRUE(plan({{"other", 0, {}}}));
+  ASSERT_TRUE(plan({{"demo", 0, {}}, {"other", 0, {}}}));
+  machine_.loaded("demo", resource_exhausted("no memory"));
+  EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
+  EXPECT_THAT(machine_.loads, IsEmpty());
+}
+
+// ---------------------------------------------------------------- adapters by plan
+
+TEST_F(AgentFunctionsTest, PlannedAdaptersComeOneAtATimeAndLeaveWithTheirPlan) {
+  ASSERT_TRUE(plan({{"demo", 0, {"d1", "d2"}}, {"other", 0, {}}}));
+  EXPECT_THAT(fetches_, ElementsAre("d1"));
+  clock_.advance(seconds(2));
+  functions_.adapter_came("d1", std::string("bytes"));
+  EXPECT_THAT(fetches_, ElementsAre("d1", "d2"));
+  EXPECT_THAT(functions_.adapters(), ElementsAre(AgentAdapter{"demo", "d1", seconds(2)}));
+  functions_.adapter_came("d2", std::string("bytes"));
+  EXPECT_THAT(functions_.adapters(), SizeIs(2));
+  ASSERT_TRUE(start(1, "demo", "d1"));
+  EXPECT_THAT(machine_.alive, SizeIs(1)) << "it starts at once";
+  ASSERT_TRUE(plan({{"demo", 0, {}}}));
+  EXPECT_THAT(functions_.adapters(), SizeIs(1)) << "one is in use";
+  end(1);
+  EXPECT_THAT(functions_.adapters(), IsEmpty());
+  EXPECT_THAT(machine_.adapters, IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, AnAdapterLeavesWithItsBackbone) {
+  ASSERT_TRUE(plan({{"demo", 0, {"d1"}}}));
+  functions_.adapter_came("d1", std::string("bytes"));
+  ASSERT_TRUE(plan({}));
+  EXPECT_THAT(machine_.adapters, IsEmpty());
+  EXPECT_THAT(functions_.adapters(), IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, APlannedAdapterThatFailsWaitsForTheNextPlanAndHoldsUpNoOther) {
+  ASSERT_TRUE(plan({{"demo", 0, {"d1", "d2"}}}));
+  functions_.adapter_came("d1", tl::unexpected(unavailable("gone")));
+  EXPECT_THAT(fetches_, ElementsAre("d1", "d2"));
+  functions_.adapter_came("d2", std::string("broken"));
+  EXPECT_THAT(fetches_, SizeIs(2));
+  EXPECT_THAT(outputs_, IsEmpty()) << "no call waits";
+  ASSERT_TRUE(plan({{"demo", 0, {"d1"}}}));
+  EXPECT_THAT(fetches_, ElementsAre("d1", "d2", "d1"));
+}
+
+TEST_F(AgentFunctionsTest, AnAdapterThatComesAfterItsBackboneHasLeftIsDropped) {
+  machine_.adds_at_once = false;
+  ASSERT_TRUE(plan({{"demo", 0, {"d1"}}}));
+  functions_.adapter_came("d1", std::string("bytes"));
+  ASSERT_TRUE(plan({}));
+  machine_.add_adapters();
+  EXPECT_THAT(machine_.adapters, IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, ACallGetsThePlannedAdapterThatIsOnItsWay) {
+  machine_.adds_at_once = false;
+  ASSERT_TRUE(plan({{"demo", 0, {"d1"}}}));
+  ASSERT_TRUE(start(1, "demo", "d1"));
+  EXPECT_THAT(fetches_, ElementsAre("d1"));
+  functions_.adapter_came("d1", std::string("bytes"));
+  EXPECT_THAT(machine_.alive, IsEmpty());
+  machine_.add_adapters();
+  EXPECT_THAT(machine_.alive, SizeIs(1));
 }
 
 }  // namespace

@@ -178,6 +178,9 @@ void AgentHub::lose(std::int32_t number, const std::string& cause) {
   seen.cores = seen.memory_bytes = seen.free_bytes = 0;
   seen.backbones.assign(backbones_.size(), false);
   seen.holds.assign(backbones_.size(), {});
+  seen.adapters.assign(backbones_.size(), {});
+  agent.planned_adapters.clear();
+  drop_unused_adapters();
   update(number);
 }
 
@@ -187,22 +190,36 @@ Duration AgentHub::lease_left(std::int32_t number) const {
   return std::max(Duration(0), options_.expiry - (clock_.now() - seen.heard));
 }
 
-void AgentHub::plan(std::int32_t number, const std::map<std::int32_t, std::int32_t>& workers_of) {
+void AgentHub::plan(std::int32_t number, const std::map<std::int32_t, HubPlan>& plan_of) {
   if (!view(number).open) return;
   std::vector<PlannedBackbone> plan;
-  for (const auto& [backbone, workers] : workers_of) {
+  std::vector<SharedContent> contents;
+  for (const auto& [backbone, wanted] : plan_of) {
     CHECK(view(number).backbones[static_cast<std::size_t>(backbone)]);
-    plan.push_back({backbones_[static_cast<std::size_t>(backbone)].backbone.name,
-                    static_cast<std::uint32_t>(workers)});
+    PlannedBackbone& one = plan.emplace_back();
+    one.name = backbones_[static_cast<std::size_t>(backbone)].backbone.name;
+    one.workers = static_cast<std::uint32_t>(wanted.workers);
+    for (const SharedContent& content : wanted.adapters) {
+      if (contents.size() == kMaxAgentAdapters) break;
+      one.adapters.push_back(content->image.digest);
+      contents.push_back(content);
+    }
   }
   Agent& agent = at(number);
   const TimePoint now = clock_.now();
   if (agent.planned == plan && now - agent.planned_at < kPlanAgain) return;
   AgentCommand command{.kind = AgentCommandKind::kPlan, .time = now, .epoch = agent.epoch};
   command.plan = plan;
+  for (const SharedContent& content : contents) adapters_[content->image.digest] = content;
+  agent.planned_adapters = std::move(contents);
+  drop_unused_adapters();
   if (!send(command, number)) return log_error("a plan is too large for an agent");
   agent.planned = std::move(plan);
   agent.planned_at = now;
+}
+
+void AgentHub::drop_unused_adapters() {
+  std::erase_if(adapters_, [](const auto& one) { return one.second.use_count() == 1; });
 }
 
 // REQUIRES: the agent is lost.
@@ -229,7 +246,7 @@ void AgentHub::forget(const RemoteLoop& loop) {
          loop.agent());
   }
   agent.loops.erase(loop.instance());
-  std::erase_if(adapters_, [](const auto& one) { return one.second.use_count() == 1; });
+  drop_unused_adapters();
 }
 
 std::unique_ptr<TenantLoop> AgentHub::start(std::int32_t number, std::int32_t backbone,
@@ -347,15 +364,27 @@ AgentAnswer AgentHub::check_report(const AgentReport& report) const {
                        fmt::format("instances: there is no id {}", one.id));
   }
   const auto seen = std::ranges::find(views_, report.agent, &AgentView::name);
-  for (const AgentHolding& one : report.backbones) {
-    const auto known = std::ranges::find(
-        backbones_, one.name, [](const HubBackbone& backbone) { return backbone.backbone.name; });
-    const auto number = static_cast<std::size_t>(known - backbones_.begin());
-    if (known != backbones_.end() && seen->backbones[number]) continue;
+  const auto check = [&](const char* field, const std::string& name) -> AgentAnswer {
+    const auto number = number_of_backbone(name);
+    if (number && seen->backbones[*number]) return {};
     return agent_fault(AgentFault::kUnknownName,
-                       fmt::format("backbones: the agent has not joined with '{}'", one.name));
+                       fmt::format("{}: the agent has not joined with '{}'", field, name));
+  };
+  AgentAnswer answer;
+  for (const AgentHolding& one : report.backbones) {
+    if (answer.fault == AgentFault::kNone) answer = check("backbones", one.name);
   }
-  return {};
+  for (const AgentAdapter& one : report.adapters) {
+    if (answer.fault == AgentFault::kNone) answer = check("adapters", one.backbone);
+  }
+  return answer;
+}
+
+std::optional<std::size_t> AgentHub::number_of_backbone(const std::string& name) const {
+  const auto known = std::ranges::find(
+      backbones_, name, [](const HubBackbone& backbone) { return backbone.backbone.name; });
+  if (known == backbones_.end()) return std::nullopt;
+  return static_cast<std::size_t>(known - backbones_.begin());
 }
 
 AgentAnswer AgentHub::report(const http::Request& request) {
@@ -382,6 +411,10 @@ AgentAnswer AgentHub::report(const http::Request& request) {
     const auto held =
         std::ranges::find(report->backbones, backbones_[i].backbone.name, &AgentHolding::name);
     if (held != report->backbones.end()) holds[i] = *held;
+  }
+  seen.adapters.assign(backbones_.size(), {});
+  for (const AgentAdapter& one : report->adapters) {
+    seen.adapters[*number_of_backbone(one.backbone)][one.digest] = one.took;
   }
   const bool is_news = agent.draining != report->draining || seen.holds != holds;
   agent.draining = report->draining;
@@ -471,7 +504,8 @@ void AgentHub::listen(const std::shared_ptr<http::Exchange>& exchange) {
 http::Response AgentHub::adapter(std::string_view digest) {
   const auto found = adapters_.find(digest);
   if (found == adapters_.end()) {
-    return refuse(AgentFault::kUnknownName, "no function on an agent has this adapter");
+    return refuse(AgentFault::kUnknownName,
+                  "no function on an agent has this adapter, and no plan");
   }
   constexpr const char* kWhat = "adapter for an agent";
   const int memory = found->second->memory.get();

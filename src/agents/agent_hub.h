@@ -57,8 +57,16 @@ struct AgentView {
   std::int64_t free_bytes = 0;
   std::vector<bool> backbones;      // by number: whether it can load them
   std::vector<AgentHolding> holds;  // by number, as it has said last
+  // Adapters in its memory by digest, of each backbone, with the time that each took to come.
+  std::vector<std::map<std::string, Duration, std::less<>>> adapters;
   AgentPhase phase = AgentPhase::kGone;
   TimePoint heard;  // when its lease was renewed last
+};
+
+// The plan for a backbone on an agent.
+struct HubPlan {
+  std::int32_t workers = 0;
+  std::vector<SharedContent> adapters;
 };
 
 class AgentHub final : public http::Handler, private AgentChannel {
@@ -86,10 +94,11 @@ class AgentHub final : public http::Handler, private AgentChannel {
   // Closes all streams; agents end their functions.
   void stop();
 
-  // A plan of backbones by number, with warm workers; those that are absent from it leave the
-  // agent's memory when no function uses them. It is sent if it is another one than before, or if
-  // the last one was sent kPlanAgain ago. Ignored unless the agent is open.
-  void plan(std::int32_t agent, const std::map<std::int32_t, std::int32_t>& workers_of);
+  // A plan of backbones by number, with warm workers and adapters; what is absent from it leaves
+  // the agent's memory when no function uses it. The first kMaxAgentAdapters adapters count. It is
+  // sent if it is another one than before, or if the last one was sent kPlanAgain ago.
+  // Ignored unless the agent is open.
+  void plan(std::int32_t agent, const std::map<std::int32_t, HubPlan>& plan_of);
 
   // All that were ever there, by number from 1.
   const std::vector<AgentView>& agents() const { return views_; }
@@ -114,6 +123,7 @@ class AgentHub final : public http::Handler, private AgentChannel {
     bool fenced = true;  // nothing of an earlier epoch runs
     TimePoint pinged;
     std::optional<std::vector<PlannedBackbone>> planned;  // the plan that was sent last
+    std::vector<SharedContent> planned_adapters;          // which it may ask for
     TimePoint planned_at;
     std::map<std::uint64_t, RemoteLoop*> loops;  // by instance
   };
@@ -130,6 +140,7 @@ class AgentHub final : public http::Handler, private AgentChannel {
   http::Response adapter(std::string_view digest);
   AgentAnswer check_stream(const std::string& name);
   AgentAnswer check_report(const AgentReport& report) const;
+  std::optional<std::size_t> number_of_backbone(const std::string& name) const;
 
   Agent* find(const std::string& name);
   Agent& at(std::int32_t number) { return agents_[static_cast<std::size_t>(number - 1)]; }
@@ -137,6 +148,7 @@ class AgentHub final : public http::Handler, private AgentChannel {
   std::int32_t number_of(const std::string& name);
   void lose(std::int32_t number, const std::string& cause);
   void fence(std::int32_t number);
+  void drop_unused_adapters();
   void update(std::int32_t number);
 
   const Options options_;
@@ -148,7 +160,8 @@ class AgentHub final : public http::Handler, private AgentChannel {
   std::vector<Agent> agents_;
   std::vector<AgentView> views_;
   std::uint64_t next_instance_ = 1;
-  std::map<std::string, SharedContent, std::less<>> adapters_;  // of loops, by digest
+  // By digest; loops and plans have them.
+  std::map<std::string, SharedContent, std::less<>> adapters_;
 };
 
 }  // namespace sluice

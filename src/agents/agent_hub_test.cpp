@@ -6,10 +6,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "tests/support/agent_stream.h"
 
 namespace sluice {
@@ -306,17 +308,17 @@ TEST_F(AgentHubTest, AnAgentHoldsNothingThatItHasNotJoinedWith) {
 
 TEST_F(AgentHubTest, APlanGoesToItsEpochAndIsNotRepeatedWithoutNeed) {
   join("k1");
-  hub_.plan(1, {{0, 2}});  // ignored: it has no stream yet
+  hub_.plan(1, {{0, {2, {}}}});  // ignored: it has no stream yet
   const std::uint64_t epoch = join("k2");
   const auto stream = listen(epoch);
   take_commands(*stream);
-  hub_.plan(1, {{0, 2}});
+  hub_.plan(1, {{0, {2, {}}}});
   std::vector<AgentCommand> commands = take_commands(*stream);
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].kind, AgentCommandKind::kPlan);
   EXPECT_EQ(commands[0].epoch, epoch);
-  EXPECT_EQ(commands[0].plan, (std::vector<PlannedBackbone>{{"demo", 2}}));
-  hub_.plan(1, {{0, 2}});
+  EXPECT_EQ(commands[0].plan, (std::vector<PlannedBackbone>{{"demo", 2, {}}}));
+  hub_.plan(1, {{0, {2, {}}}});
   EXPECT_TRUE(take_commands(*stream).empty());
   hub_.plan(1, {});
   commands = take_commands(*stream);
@@ -335,6 +337,38 @@ TEST_F(AgentHubTest, APlanGoesToItsEpochAndIsNotRepeatedWithoutNeed) {
   ASSERT_EQ(commands.size(), 1U);
   EXPECT_EQ(commands[0].epoch, next);
   EXPECT_TRUE(take_commands(*stream).empty());
+}
+
+TEST_F(AgentHubTest, AnAgentMayAskForTheAdaptersOfItsPlan) {
+  auto content = std::make_shared<AdapterContent>();
+  content->image.digest = "d1";
+  auto memory = create_shared_memory("adapter", 3);
+  ASSERT_TRUE(memory && write_shared_memory(memory->get(), 0, as_bytes(std::span("abc", 3)), "it"));
+  content->memory = *std::move(memory);
+  const std::uint64_t epoch = join();
+  const auto stream = listen(epoch);
+  take_commands(*stream);
+  EXPECT_EQ(code(*call("adapters/d1", {})), "unknown_name");
+  hub_.plan(1, {{0, {0, {content}}}});
+  EXPECT_EQ(take_commands(*stream).at(0).plan, (std::vector<PlannedBackbone>{{"demo", 0, {"d1"}}}));
+  EXPECT_EQ(call("adapters/d1", {})->head->body, "abc");
+  AgentReport held;
+  held.agent = "a";
+  held.epoch = epoch;
+  held.sequence = 1;
+  held.adapters = {{"demo", "d1", std::chrono::milliseconds(20)}};
+  EXPECT_EQ(code(*call("report", agent_json(held))), "none");
+  EXPECT_EQ(hub_.agents()[0].adapters[0].at("d1"), std::chrono::milliseconds(20));
+  held.sequence = 2;
+  held.adapters = {{"else", "d1", {}}};
+  EXPECT_EQ(code(*call("report", agent_json(held))), "unknown_name");
+  EXPECT_EQ(hub_.agents()[0].adapters[0].size(), 1U) << "a wrong message changes nothing";
+  const std::weak_ptr<AdapterContent> kept = content;
+  content.reset();
+  EXPECT_FALSE(kept.expired()) << "the plan has it";
+  hub_.plan(1, {{0, {0, {}}}});
+  EXPECT_TRUE(kept.expired());
+  EXPECT_EQ(code(*call("adapters/d1", {})), "unknown_name");
 }
 
 TEST_F(AgentHubTest, ThePhaseSaysWhatALeaseMeans) {

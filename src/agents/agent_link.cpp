@@ -95,7 +95,8 @@ void AgentLink::start() {
       {.output =
            [this](const AgentOutput& output) {
              const auto bytes = encode_output(output);
-             if (!bytes) return lose("an output is too large: " + bytes.error().message);
+             if (broken_) return;
+             if (!bytes) return break_session(bytes.error().message);
              outputs_.emplace_back(reinterpret_cast<const char*>(bytes->data()), bytes->size());
              send_next();
            },
@@ -205,7 +206,7 @@ void AgentLink::take_command(std::string_view bytes) {
 // ---------------------------------------------------------------- messages
 
 void AgentLink::send_next() {
-  if (phase_ != Phase::kJoined || control_->busy()) return;
+  if (phase_ != Phase::kJoined || control_->busy() || broken_) return;
   if (under_way_.path.empty()) {
     const bool report = report_now_ || clock_.now() - reported_ >= expiry_ / kReports;
     if (!report && outputs_.empty()) return;
@@ -217,7 +218,7 @@ void AgentLink::send_next() {
       under_way_.path = "/v1/agents/report";
       under_way_.body = agent_json(AgentReport{
           options_.join.agent, epoch_, sequence_, std::max<std::int64_t>(0, host_.free_bytes()),
-          leave_by_.has_value(), functions_.holdings(), functions_.uses()});
+          leave_by_.has_value(), functions_.holdings(), functions_.adapters(), functions_.uses()});
     } else {
       under_way_.path = fmt::format("/v1/agents/outputs?agent={}&epoch={}&sequence={}",
                                     options_.join.agent, epoch_, sequence_);
@@ -272,6 +273,7 @@ void AgentLink::lose(const std::string& cause) {
   if (phase_ == Phase::kEnding || phase_ == Phase::kLeft) return;
   phase_ = Phase::kEnding;
   ++session_;
+  broken_ = false;
   log_warning(
       fmt::format("the gateway is lost: {}; all functions end, and the agent joins again", cause));
   control_->cancel();
@@ -282,6 +284,15 @@ void AgentLink::lose(const std::string& cause) {
     loop_.after(kPause, [this, session] {
       if (session == session_) join();
     });
+  });
+}
+
+// Nothing may follow what was left out. The session ends later, because the functions are in the
+// middle of something.
+void AgentLink::break_session(const std::string& reason) {
+  broken_ = true;
+  loop_.post([this, session = session_, reason] {
+    if (session == session_) lose("an output cannot be sent: " + reason);
   });
 }
 

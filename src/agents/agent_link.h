@@ -71,6 +71,7 @@ class AgentLink final {
   void fetch_adapter(const std::string& digest);
   void take_command(std::string_view bytes);
   void lose(const std::string& cause);
+  void break_session(const std::string& reason);
   void fail(Error error);
   void leave();
   std::string next_message();
@@ -101,6 +102,7 @@ class AgentLink final {
   std::deque<std::string> outputs_;  // that were not sent yet, encoded
   std::unique_ptr<AgentCommandReader> reader_;
   std::optional<TimePoint> leave_by_;
+  bool broken_ = false;  // an output was left out, so that the session ends
   bool failed_ = false;
   std::string cause_;  // why it has not joined, as it was logged
 };

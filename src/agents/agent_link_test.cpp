@@ -164,7 +164,7 @@ TEST_F(AgentLinkTest, APlanIsFollowedAndReported) {
   hub_.plan(1, {});
   await([&] { return agent().holds[0].load == BackboneLoad::kAbsent; });
   EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
-  hub_.plan(1, {{0, 1}});
+  hub_.plan(1, {{0, {1, {}}}});
   await([&] { return agent().holds[0].load == BackboneLoad::kLoading; });
   machine_.loaded("demo", {});
   await([&] { return agent().holds[0].workers == 1; });
@@ -253,6 +253,35 @@ TEST_F(AgentLinkTest, AnAgentWithAnotherModelIsRefused) {
   await([&] { return !failure_.empty(); });
   EXPECT_THAT(failure_, testing::HasSubstr("the checkpoints differ"));
   EXPECT_EQ(joined_, 0);
+}
+
+TEST_F(AgentLinkTest, AnOutputThatCannotBeSentEndsTheSessionAndNothingFollowsIt) {
+  link_->start();
+  await_open();
+  const auto first = start();
+  await([this] { return machine_.last != nullptr; });
+  test::HandLoop* const loud = machine_.last;
+  loud->become(EngineState::kReady);
+  await([&] { return first->state() == EngineState::kReady; });
+  const auto second = start();
+  await([&] { return machine_.last != loud; });
+  machine_.last->become(EngineState::kReady);
+  await([&] { return second->state() == EngineState::kReady; });
+  const std::uint64_t joined = joined_;
+  // Both have something to say when the first one's words turn out to be too many.
+  loud->pending.tokens.assign((std::size_t{17} << 20) / sizeof(TokenId), 1);
+  OutputEvent event;
+  event.request = 1;
+  event.num_tokens = static_cast<std::uint32_t>(loud->pending.tokens.size());
+  loud->pending.events.push_back(event);
+  machine_.last->finish(2, clock_.now());
+  await([&] { return joined_ > static_cast<int>(joined) && is_open(); });
+  EXPECT_THAT(machine_.alive, IsEmpty());
+  EXPECT_EQ(first->state(), EngineState::kFailed) << "the join has fenced it";
+  OutputBatch batch;
+  second->take(batch);
+  EXPECT_THAT(batch.events, IsEmpty());
+  EXPECT_TRUE(first->is_lost() && second->is_lost());
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ using AgentJson = nlohmann::ordered_json;
 constexpr int kMaxDepth = 6;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxInstances = 1 << 16;
+constexpr std::int64_t kMaxTook_us = std::int64_t{86'400} * 1'000'000;
 
 constexpr std::array<std::pair<AgentFault, std::pair<std::string_view, int>>, 10> kFaults = {
     {{AgentFault::kNone, {"none", 200}},
@@ -145,6 +146,14 @@ Result<AgentReport> parse_agent_report(std::string_view body) {
       read_integer(item, "workers", 0, kMaxAgentFunctions, holding.workers);
       read_integer(item, "worker_bytes", 0, kMaxAgentBytes, holding.worker_bytes);
     });
+    read_list(reader, "adapters", kMaxAgentAdapters, [&](FieldReader& item) {
+      AgentAdapter& adapter = report.adapters.emplace_back();
+      read_text(item, "backbone", adapter.backbone);
+      read_text(item, "digest", adapter.digest);
+      std::int64_t took = 0;
+      read_integer(item, "took_us", 0, kMaxTook_us, took);
+      adapter.took = std::chrono::microseconds(took);
+    });
     read_list(reader, "instances", kMaxInstances, [&](FieldReader& item) {
       AgentInstance& instance = report.instances.emplace_back();
       read_integer(item, "id", 1, INT64_MAX, instance.id);
@@ -185,12 +194,20 @@ std::string agent_json(const AgentReport& report) {
                          {"workers", one.workers},
                          {"worker_bytes", one.worker_bytes}});
   }
+  AgentJson adapters = AgentJson::array();
+  for (const AgentAdapter& one : report.adapters) {
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(one.took).count();
+    adapters.push_back({{"backbone", one.backbone},
+                        {"digest", one.digest},
+                        {"took_us", std::clamp<std::int64_t>(took, 0, kMaxTook_us)}});
+  }
   return dump_json(AgentJson{{"agent", report.agent},
                              {"epoch", report.epoch},
                              {"sequence", report.sequence},
                              {"free_bytes", report.free_bytes},
                              {"draining", report.draining},
                              {"backbones", backbones},
+                             {"adapters", adapters},
                              {"instances", instances}});
 }
 

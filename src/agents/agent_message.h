@@ -18,6 +18,7 @@ inline constexpr std::int64_t kMaxAgentBytes = std::int64_t{1} << 50;
 inline constexpr std::int32_t kMaxAgentCores = 1 << 16;
 inline constexpr std::int32_t kMaxAgentFunctions = 4096;
 inline constexpr std::size_t kMaxAgentBackbones = 1000;
+inline constexpr std::size_t kMaxAgentAdapters = 1024;  // of a plan, and of a report
 inline constexpr std::size_t kMaxAgentJson = std::size_t{1} << 20;
 
 // A model that the gateway's functions compute on, as the gateway has it.
@@ -66,6 +67,14 @@ struct AgentHolding {
   friend bool operator==(const AgentHolding&, const AgentHolding&) = default;
 };
 
+// An adapter in the agent's memory.
+struct AgentAdapter {
+  std::string backbone;
+  std::string digest;
+  Duration took{0};  // from the question to the gateway until it was in memory
+  friend bool operator==(const AgentAdapter&, const AgentAdapter&) = default;
+};
+
 // It lives, and runs these functions.
 struct AgentReport {
   std::string agent;
@@ -74,6 +83,7 @@ struct AgentReport {
   std::int64_t free_bytes = 0;
   bool draining = false;  // no more functions are to start there
   std::vector<AgentHolding> backbones;
+  std::vector<AgentAdapter> adapters;
   std::vector<AgentInstance> instances;
 };
 

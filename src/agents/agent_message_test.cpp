@@ -19,6 +19,7 @@ AgentReport report() {
   report.draining = true;
   report.backbones = {{"demo", BackboneLoad::kLoading, 0, 0},
                       {"other", BackboneLoad::kLoaded, 2, 50}};
+  report.adapters = {{"demo", "d7", std::chrono::microseconds(1500)}};
   report.instances = {{1, 100}, {2, 0}};
   return report;
 }
@@ -43,6 +44,7 @@ TEST(AgentMessage, MessagesSurviveTheirJson) {
   EXPECT_TRUE(reported->draining);
   EXPECT_EQ(reported->instances[0].own_bytes, 100);
   EXPECT_EQ(reported->backbones, report().backbones);
+  EXPECT_EQ(reported->adapters, report().adapters);
   const auto call = parse_agent_call(agent_json(AgentCall{"a", 9}));
   ASSERT_TRUE(call) << call.error().message;
   EXPECT_EQ(call->epoch, 9U);

@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -86,14 +85,18 @@ class HandMachine final : public AgentHost {
     workers[backbone] = count;
   }
   std::int64_t worker_bytes(const std::string&) override { return 10; }
-  Result<bool> has_adapter(const std::string&, const std::string& digest) override {
-    return adapters.contains(digest);
+  void add_adapter(const std::string& backbone, const std::string& digest, std::string bytes,
+                   std::function<void(Status)> done) override {
+    adds.push_back([this, key = std::pair(backbone, digest), bytes = std::move(bytes),
+                    done = std::move(done)] {
+      if (bytes == "broken") return done(invalid_argument("a broken adapter"));
+      EXPECT_TRUE(adapters.insert(key).second) << "added twice";
+      done({});
+    });
+    if (adds_at_once) add_adapters();
   }
-  Status add_adapter(const std::string&, const std::string& digest,
-                     std::string_view bytes) override {
-    if (bytes == "broken") return invalid_argument("a broken adapter");
-    adapters.insert(digest);
-    return {};
+  void remove_adapter(const std::string& backbone, const std::string& digest) override {
+    EXPECT_EQ(adapters.erase({backbone, digest}), 1U);
   }
   Result<Started> start(const std::string& backbone, const std::string& digest,
                         const std::string& tenant, std::function<void()> wake) override {
@@ -118,6 +121,9 @@ class HandMachine final : public AgentHost {
     loads.erase(backbone);
     done(status);
   }
+  void add_adapters() {
+    for (const auto& add : std::exchange(adds, {})) add();
+  }
   void end_processes() {
     for (const auto& done : std::exchange(ends, {})) done();
   }
@@ -125,7 +131,9 @@ class HandMachine final : public AgentHost {
   std::map<std::string, std::function<void(Status)>> loads;  // under way
   std::vector<std::string> unloads;
   std::map<std::string, std::int32_t> workers;
-  std::set<std::string> adapters;
+  std::set<std::pair<std::string, std::string>> adapters;  // backbone, digest
+  std::vector<std::function<void()>> adds;                 // adapters that are taken into memory
+  bool adds_at_once = true;
   std::set<const HandLoop*> alive;
   HandLoop* last = nullptr;
   std::vector<std::function<void()>> ends;  // processes that still end

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -47,8 +48,9 @@ std::vector<ArtifactPlanner::Item> ArtifactPlanner::items(TimePoint now,
     cold[index(function.backbone)] += cold_rate;
     const auto adapter = state.adapters.find(f);
     if (adapter == state.adapters.end()) continue;
-    items.push_back(
-        {Kind::kAdapter, f, -1, adapter->second.use, cold_rate, adapter->second.residency});
+    items.push_back({state.copies ? Kind::kCopy : Kind::kAdapter, f,
+                     state.copies ? function.backbone : -1, adapter->second.use, cold_rate,
+                     adapter->second.residency});
   }
   for (std::int32_t b = 0; b < std::ssize(state.worker_uses); ++b) {
     if (state.worker_uses[index(b)].bytes == 0) continue;
@@ -62,7 +64,8 @@ void ArtifactPlanner::add_to(ArtifactPlan::Set& set, const Item& item) {
   switch (item.kind) {
     case Kind::kBackbone: return set.backbones.push_back(item.number);
     case Kind::kWorkers: return set.workers.push_back(item.number);
-    case Kind::kAdapter: return set.adapters.push_back(item.number);
+    case Kind::kAdapter:
+    case Kind::kCopy: return set.adapters.push_back(item.number);
   }
 }
 
@@ -121,24 +124,27 @@ void ArtifactPlanner::fit(const MachineArtifacts& machine, std::vector<Item>& it
 
 namespace {
 
-// Numbers of artifacts. The same one has the same number on each machine.
+// Numbers of artifacts. The same one has the same number on each machine; `machine`: of one that
+// spares the same to no call elsewhere, else -1.
 class ArtifactNumbers {
  public:
-  std::int32_t of(int kind, std::int32_t number) {
+  std::int32_t of(int kind, std::int32_t number, std::int32_t machine) {
     const auto next = static_cast<std::int32_t>(numbers_.size());
-    return numbers_.try_emplace({kind, number}, next).first->second;
+    return numbers_.try_emplace({kind, number, machine}, next).first->second;
   }
   std::int32_t size() const { return static_cast<std::int32_t>(numbers_.size()); }
 
  private:
-  std::map<std::pair<int, std::int32_t>, std::int32_t> numbers_;
+  std::map<std::tuple<int, std::int32_t, std::int32_t>, std::int32_t> numbers_;
 };
 
 }  // namespace
 
 std::vector<ArtifactPlan> ArtifactPlanner::plan(TimePoint now,
                                                 std::span<const MachineArtifacts> machines) {
-  const bool any_takes = std::ranges::any_of(machines, &MachineArtifacts::takes);
+  const auto takers = std::ranges::count_if(machines, &MachineArtifacts::takes);
+  const bool any_takes = takers > 0;
+  const auto starters = static_cast<double>(any_takes ? takers : std::ssize(machines));
   std::vector<std::vector<Item>> all;
   std::vector<std::vector<Residency>> before;
   Artifacts artifacts;
@@ -158,7 +164,9 @@ std::vector<ArtifactPlan> ArtifactPlanner::plan(TimePoint now,
     for (std::size_t i = 0; i < here.size(); ++i) {
       Item& item = here[i];
       const bool is_absent = item.residency == Residency::kAbsent;
-      if (is_absent && any_takes && !machine.takes) continue;
+      // A call that starts elsewhere is spared nothing by what is here, except for its adapter.
+      const bool spares = !any_takes || machine.takes || item.kind == Kind::kAdapter;
+      if (is_absent && !spares) continue;
       const std::int32_t need = item.needs < 0 ? -1 : placement_of[index(item.needs)];
       if (item.needs >= 0 && need < 0) continue;
       const bool is_backbone = item.kind == Kind::kBackbone;
@@ -166,12 +174,13 @@ std::vector<ArtifactPlan> ArtifactPlanner::plan(TimePoint now,
           !machine.state.possible[index(item.number)]) {
         continue;
       }
-      const std::int32_t number = numbers.of(static_cast<int>(item.kind), item.number);
-      rates.resize(index(numbers.size()));
-      rates[index(number)] = item.rate;
       const auto where = static_cast<std::int32_t>(all.size()) - 1;
-      // A call that starts elsewhere is spared nothing by what is here.
-      const double saves = any_takes && !machine.takes ? 0 : to_seconds(item.use.saves);
+      const bool is_copy = item.kind == Kind::kCopy;
+      const std::int32_t number =
+          numbers.of(static_cast<int>(item.kind), item.number, is_copy ? where : -1);
+      rates.resize(index(numbers.size()));
+      rates[index(number)] = is_copy ? item.rate / starters : item.rate;
+      const double saves = spares ? to_seconds(item.use.saves) : 0;
       placement_of[i] = need < 0 ? artifacts.add(number, where, item.use.bytes, saves)
                                  : artifacts.add(number, where, item.use.bytes, saves, {need});
       placed.push_back(&item);

@@ -8,6 +8,9 @@
 // has no room on one machine goes to another one. The first machines come first where it makes no
 // difference. Each machine's own memory limits what it holds.
 //
+// Adapters are read on the first machine, for calls on all. A copy of one on another machine spares
+// the way there, to the even part of its calls that start on that machine.
+//
 // A backbone is worth its load time to each call of its functions. Workers and adapters are worth
 // something only to calls that find no process of their function: the share of gaps between calls
 // that are longer than the function's idle time.
@@ -47,6 +50,9 @@ struct ArtifactState {
     Residency residency = Residency::kAbsent;
   };
   std::map<std::int32_t, Adapter> adapters;  // by function
+  // The adapters are copies of another machine's, for calls that start here: each needs its
+  // backbone here.
+  bool copies = false;
 };
 
 struct ArtifactPlan {
@@ -101,7 +107,7 @@ class ArtifactPlanner {
   std::int64_t idle_bytes(const ArtifactState& state) const;
 
  private:
-  enum class Kind : std::uint8_t { kBackbone, kWorkers, kAdapter };
+  enum class Kind : std::uint8_t { kBackbone, kWorkers, kAdapter, kCopy };
   struct Function {
     std::int32_t backbone = 0;
     Duration idle{0};

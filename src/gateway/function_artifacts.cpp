@@ -108,10 +108,69 @@ MachineArtifacts FunctionLoops::artifacts_of(std::int32_t machine,
     // An agent may say anything; workers without their backbone do not count.
     state.workers.push_back(one.workers && state.backbones.back() != Residency::kAbsent);
   }
-  const std::int64_t free = planner_.idle_bytes(state) + remote.free_bytes;
+  add_copies(machine, state);
+  // Backbones on their way take memory that nothing new may have.
+  std::int64_t coming = 0;
+  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    const bool is_used = state.backbones[i] == Residency::kInUse;
+    if (is_used && !remote.backbones[i].is_loaded) coming += backbones_[i].bytes;
+  }
+  std::int64_t left = remote.free_bytes;
+  if (left > 0) left = std::max<std::int64_t>(0, left - coming);
+  const std::int64_t free = planner_.idle_bytes(state) + left;
   there.idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
   there.takes = remote.open && instances_on(machine) < remote.places;
   return there;
+}
+
+bool FunctionLoops::runs_on(std::int32_t machine, std::int32_t function) const {
+  if (!active_.contains(function)) return false;
+  const auto& instances = functions_[static_cast<std::size_t>(function)].instances;
+  return std::ranges::find(instances, machine, &Instance::machine) != instances.end();
+}
+
+// Adapters on another machine: those that could come from this one's memory. Calls start where
+// their backbone is, so that none makes its backbone come.
+void FunctionLoops::add_copies(std::int32_t machine, ArtifactState& state) const {
+  state.copies = true;
+  std::int64_t bytes = 0;  // of those that are there
+  Duration took{0};        // their ways
+  for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
+    const std::int32_t backbone = functions_[static_cast<std::size_t>(f)].spec.backbone;
+    const auto b = static_cast<std::size_t>(backbone);
+    if (!planner_.was_called(f) || state.backbones[b] == Residency::kAbsent) continue;
+    const auto own = host_.adapter(f);
+    if (!own || !own->is_loaded) continue;
+    const auto copy = host_.adapter_copy(machine, backbone, f);
+    if (copy) {
+      bytes += own->bytes;
+      took += *copy;
+    }
+    state.adapters[f] = {{own->bytes, copy.value_or(own->load)},
+                         runs_on(machine, f) ? Residency::kInUse
+                         : copy              ? Residency::kIdle
+                                             : Residency::kAbsent};
+  }
+  if (bytes == 0) return;
+  for (auto& [f, adapter] : state.adapters) {
+    if (adapter.residency != Residency::kAbsent) continue;
+    const double part = static_cast<double>(adapter.use.bytes) / static_cast<double>(bytes);
+    adapter.use.saves = from_seconds(to_seconds(took) * part);
+  }
+}
+
+// Idle things of another machine leave if a backbone would not fit there.
+void FunctionLoops::make_room_on(std::int32_t machine, std::int32_t backbone) {
+  const RemoteMachine remote = host_.machines()[static_cast<std::size_t>(machine) - 1];
+  const RemoteBackbone& there = remote.backbones[static_cast<std::size_t>(backbone)];
+  const std::int64_t missing =
+      backbones_[static_cast<std::size_t>(backbone)].bytes - remote.free_bytes;
+  if (there.is_loaded || there.is_loading || missing <= 0) return;
+  const MachineArtifacts view = artifacts_of(machine, remote);
+  ArtifactPlan plan;
+  plan.unload = planner_.make_room(clock_.now(), view.state, missing);
+  host_.plan_machine(machine, remote_plan(remote, view.state, plan));
 }
 
 std::vector<RemoteHolding> FunctionLoops::remote_plan(const RemoteMachine& remote,
@@ -120,16 +179,32 @@ std::vector<RemoteHolding> FunctionLoops::remote_plan(const RemoteMachine& remot
   std::vector<RemoteHolding> holdings;
   for (std::size_t b = 0; b < remote.backbones.size(); ++b) {
     const bool stays = remote.backbones[b].is_loaded || state.backbones[b] == Residency::kInUse;
-    holdings.push_back({stays, stays && remote.backbones[b].workers});
+    holdings.push_back({stays, stays && remote.backbones[b].workers, {}});
   }
   const auto at = [&](std::int32_t backbone) -> RemoteHolding& {
     return holdings[static_cast<std::size_t>(backbone)];
   };
+  const auto adapters_with = [&](std::int32_t function) -> std::vector<std::int32_t>& {
+    return at(functions_[static_cast<std::size_t>(function)].spec.backbone).adapters;
+  };
+  for (const Residency residency : {Residency::kInUse, Residency::kIdle}) {
+    for (const auto& [function, adapter] : state.adapters) {
+      if (adapter.residency == residency) adapters_with(function).push_back(function);
+    }
+  }
+  for (const std::int32_t function : plan.unload.adapters) {
+    std::erase(adapters_with(function), function);
+  }
   for (const std::int32_t backbone : plan.unload.workers) at(backbone).workers = false;
   for (const std::int32_t backbone : plan.unload.backbones) at(backbone) = {};
   if (!preload_) return holdings;
   for (const std::int32_t backbone : plan.load.backbones) at(backbone).weights = true;
-  for (const std::int32_t backbone : plan.load.workers) at(backbone) = {true, true};
+  for (const std::int32_t backbone : plan.load.workers) {
+    at(backbone).weights = at(backbone).workers = true;
+  }
+  for (const std::int32_t function : plan.load.adapters) {
+    adapters_with(function).push_back(function);
+  }
   return holdings;
 }
 

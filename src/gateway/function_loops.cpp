@@ -190,6 +190,7 @@ bool FunctionLoops::start_needed_by(std::int32_t number) {
 void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter,
                                    std::int32_t machine) {
   Function& function = function_at(number);
+  if (machine > 0) make_room_on(machine, function.spec.backbone);
   Instance& instance = function.instances.emplace_back();
   instance.adapter = adapter;
   instance.machine = machine;

@@ -10,7 +10,7 @@
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
 // function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
 // which backbones, warm workers and adapters are in memory while no function uses them, on this
-// machine and on others (no adapters there).
+// machine and on others.
 //
 // place_instance() decides on which machine an instance starts. The instances of a machine that is
 // lost end their requests at once. Their functions start elsewhere once these instances have
@@ -196,6 +196,9 @@ class FunctionLoops final : public EngineLoop {
   ArtifactState artifacts() const;
   // The artifacts of another machine. REQUIRES: `machine` is not 0.
   MachineArtifacts artifacts_of(std::int32_t machine, const RemoteMachine& remote) const;
+  void add_copies(std::int32_t machine, ArtifactState& state) const;
+  bool runs_on(std::int32_t machine, std::int32_t function) const;
+  void make_room_on(std::int32_t machine, std::int32_t backbone);
   void follow(const ArtifactPlan& plan, TimePoint now);
   std::vector<RemoteHolding> remote_plan(const RemoteMachine& remote, const ArtifactState& state,
                                          const ArtifactPlan& plan) const;

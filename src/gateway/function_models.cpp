@@ -149,6 +149,17 @@ std::optional<AdapterState> FunctionModels::adapter(std::int32_t number) const {
   return memory;
 }
 
+SharedContent FunctionModels::adapter_content(std::int32_t number) const {
+  const auto now = table();
+  const auto position = now->positions.find(number);
+  if (position == now->positions.end()) return nullptr;
+  const FunctionSpec& spec = now->file.functions[static_cast<std::size_t>(position->second)];
+  if (spec.adapter.empty()) return nullptr;
+  const AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
+  const SharedAdapter adapter = store.find(now->names.full_name(position->second));
+  return adapter == nullptr ? nullptr : adapter->content;
+}
+
 Status FunctionModels::load_adapter(std::int32_t number, const StopCheck& stop) const {
   const auto now = table();
   const auto position = now->positions.find(number);

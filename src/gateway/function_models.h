@@ -44,6 +44,8 @@ class FunctionModels final : public ServedModels {
   // The adapter of a function, by its number. None: it has none, was never read, or has left the
   // file.
   std::optional<AdapterState> adapter(std::int32_t number) const;
+  // Null: it is not in memory.
+  SharedContent adapter_content(std::int32_t number) const;
   // `stop`: called after each part of about a millisecond.
   Status load_adapter(std::int32_t number, const StopCheck& stop = {}) const;
   // Later calls read it again. Requests that hold it go on.

@@ -1,11 +1,17 @@
 // Where instances start when other machines run some, and what happens when these are lost.
+#include <gmock/gmock.h>
+
 #include "gateway/hand_host.h"
 
 namespace sluice {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using test::FunctionLoopsTest;
 using test::HandInstance;
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 class FunctionPlacementTest : public FunctionLoopsTest {
  protected:
@@ -211,6 +217,77 @@ TEST_F(RemotePlanTest, WorkersWithoutTheirBackboneDoNotCount) {
   host_.others[0].backbones[0] = {.is_possible = true, .workers = true, .worker_bytes = 100};
   pass(1);
   EXPECT_FALSE(planned().weights);
+}
+
+TEST_F(RemotePlanTest, CopiesOfAdaptersArePlannedWhereCallsStart) {
+  host_.adapters[0] = {true, 50, milliseconds(10)};
+  start_called(1);
+  EXPECT_FALSE(planned().weights) << "an adapter brings no backbone";
+  ASSERT_TRUE(submit(20, 1));  // it goes on, and this machine is full
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  EXPECT_THAT(planned().adapters, IsEmpty()) << "its backbone is not there yet";
+  host_.others[0].backbones[0] = {.is_possible = true, .is_loaded = true};
+  pass(1);
+  EXPECT_THAT(planned().adapters, ElementsAre(0));
+  host_.copies[{1, 0}] = milliseconds(3);
+  pass(1);
+  EXPECT_THAT(planned().adapters, ElementsAre(0));
+  loops_->set_idle_bytes(1000);  // the backbone's
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  EXPECT_THAT(planned().adapters, IsEmpty());
+}
+
+TEST_F(RemotePlanTest, ACopyNeedsThisMachinesOwnOneWhichIsReadForAll) {
+  host_.adapters[0] = {true, 50, milliseconds(10)};
+  start_called(1);
+  ASSERT_TRUE(submit(20, 1));
+  host_.others[0].backbones[0] = {.is_possible = true, .is_loaded = true};
+  host_.adapters[0].is_loaded = false;
+  host_.loads_adapters = false;
+  host_.adapter_loads = 0;
+  pass(1);
+  EXPECT_TRUE(planned().weights);
+  EXPECT_THAT(planned().adapters, IsEmpty());
+  EXPECT_EQ(host_.adapter_loads, 1) << "also while this machine is full";
+  host_.loads_adapters = true;
+  pass(31);
+  EXPECT_EQ(host_.adapter_loads, 2);
+  pass(1);
+  EXPECT_THAT(planned().adapters, ElementsAre(0));
+}
+
+TEST_F(RemotePlanTest, ACopyInUseStaysInThePlan) {
+  host_.adapters[2] = {true, 50, milliseconds(10)};
+  start_called(1);
+  ASSERT_TRUE(submit(20, 1));
+  EXPECT_EQ(started(21, 2)->machine, 1);
+  host_.others[0].backbones[0] = {.is_possible = true, .is_loaded = true};
+  loops_->set_idle_bytes(0);
+  pass(1);
+  EXPECT_THAT(planned().adapters, ElementsAre(2));
+}
+
+TEST_F(RemotePlanTest, ABackboneThatDoesNotFitMakesIdleThingsLeaveFirst) {
+  start_with(1, 2);
+  EXPECT_EQ(loops_->add_backbone({600, seconds(1)}, false), 1);
+  const std::int32_t third = loops_->add_function({"t3", "a3", 1, seconds(5)});
+  host_.others[0].backbones = {{.is_possible = true, .is_loaded = true}, {.is_possible = true}};
+  host_.others[0].free_bytes = 700;
+  ASSERT_TRUE(submit(1, 0));  // this machine is full
+  ASSERT_TRUE(submit(2, third));
+  EXPECT_EQ(host_.last->machine, 1);
+  EXPECT_TRUE(host_.plans.empty()) << "it fits";
+  host_.last->finish(2);
+  take();
+  pass(8);
+  host_.plans.clear();
+  host_.others[0].free_bytes = 100;
+  ASSERT_TRUE(submit(3, third));
+  EXPECT_EQ(host_.last->machine, 1);
+  ASSERT_EQ(host_.plans.count(1), 1U);
+  EXPECT_FALSE(host_.plans.at(1).at(0).weights);
 }
 
 TEST_F(RemotePlanTest, AMachineThatTakesNothingGetsNoPlan) {

@@ -66,7 +66,7 @@ void append_agent(const GatewayState::Agent& agent, std::string& out) {
     out += '{';
     append_text("name", one.name, out);
     append_text("state", one.state, out);
-    out += fmt::format(R"("workers":{}}})", one.workers);
+    out += fmt::format(R"("workers":{},"adapters":{}}})", one.workers, one.adapters);
   });
   out += R"(,"functions":)";
   append_json_list(agent.functions, out,

@@ -60,6 +60,7 @@ struct GatewayState {
       std::string_view name;
       std::string_view state;  // "absent", "loading" or "loaded"
       std::int64_t workers = 0;
+      std::int64_t adapters = 0;
     };
     std::string_view name;
     std::string_view state;  // as agent_phase_name() says

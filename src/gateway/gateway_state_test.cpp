@@ -53,7 +53,7 @@ TEST(GatewayState, AnAdminsStateHasTheMachine) {
                      4,
                      500,
                      200,
-                     {{"demo", "loaded", 2}, {"b", "absent", 0}},
+                     {{"demo", "loaded", 2, 7}, {"b", "absent", 0, 0}},
                      {"poet", "a \"b\""}},
                     {"two", "gone", {}, 0, 0, 0, {}, {}}};
   state.machine = machine;
@@ -73,6 +73,7 @@ TEST(GatewayState, AnAdminsStateHasTheMachine) {
   EXPECT_EQ(agent["places"], 4);
   EXPECT_EQ(agent["free_bytes"], 200);
   EXPECT_EQ(agent["backbones"][0]["workers"], 2);
+  EXPECT_EQ(agent["backbones"][0]["adapters"], 7);
   EXPECT_EQ(agent["backbones"][1]["state"], "absent");
   EXPECT_EQ(agent["functions"], nlohmann::json({"poet", "a \"b\""}));
   EXPECT_EQ(shown["agents"][1]["name"], "two");

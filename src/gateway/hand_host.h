@@ -138,6 +138,12 @@ class HandHost final : public InstanceHost {
   void end_instance(std::unique_ptr<TenantLoop> instance) override { instance.reset(); }
   std::vector<RemoteMachine> machines() const override { return others; }
 
+  std::optional<Duration> adapter_copy(std::int32_t machine, std::int32_t /*backbone*/,
+                                       std::int32_t function) const override {
+    const auto found = copies.find({machine, function});
+    if (found == copies.end()) return std::nullopt;
+    return found->second;
+  }
   void plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) override {
     plans[machine] = plan;
   }
@@ -156,7 +162,8 @@ class HandHost final : public InstanceHost {
   bool loads_adapters = true;
   int adapter_loads = 0;
   std::vector<RemoteMachine> others;
-  std::map<std::int32_t, std::vector<RemoteHolding>> plans;  // the last one, by machine
+  std::map<std::pair<std::int32_t, std::int32_t>, Duration> copies;  // by machine and function
+  std::map<std::int32_t, std::vector<RemoteHolding>> plans;          // the last one, by machine
   std::int64_t free = 1'000'000;
 };
 

@@ -43,6 +43,8 @@ struct RemoteMachine {
 struct RemoteHolding {
   bool weights = false;
   bool workers = false;  // REQUIRES: weights
+  std::vector<std::int32_t>
+      adapters;  // of functions; in the order of their worth. REQUIRES: weights
 };
 
 class InstanceHost {
@@ -75,6 +77,12 @@ class InstanceHost {
                                                      const std::string& tenant) = 0;
   // Machines 1, 2, ... A machine keeps its number.
   virtual std::vector<RemoteMachine> machines() const { return {}; }
+  // The time that the adapter of a function took to come to another machine, from this one's
+  // memory; none: it is not in memory there, or not here.
+  virtual std::optional<Duration> adapter_copy(std::int32_t /*machine*/, std::int32_t /*backbone*/,
+                                               std::int32_t /*function*/) const {
+    return std::nullopt;
+  }
   // Tells a machine its plan, which has an item for each backbone. It loads what is missing, and
   // gives back what is not planned and that no instance there uses.
   virtual void plan_machine(std::int32_t /*machine*/, const std::vector<RemoteHolding>& /*plan*/) {}

@@ -118,7 +118,7 @@ def test_wrong_messages_change_nothing(pair):
     assert status == 200, joined
     epoch = joined["epoch"]
     report = {"agent": "two", "epoch": epoch, "sequence": 1, "free_bytes": 0, "draining": False,
-              "backbones": [], "instances": []}
+              "backbones": [], "adapters": [], "instances": []}
     wrong = [
         (401, "wrong_token", ("join", JOIN, "wrong-0123456789abcdef")),
         (401, "wrong_token", ("report", report, None)),
@@ -200,6 +200,20 @@ def test_an_agent_is_prepared_while_the_gateway_has_no_place(tmp_path):
                                   headers={"Authorization": "Bearer " + ADMIN})
             assert stopped.status == 200, stopped
             await_gone(worker)  # it had become pirate
+        agent.stop()
+
+
+def test_an_agent_gets_adapters_before_their_calls_while_the_gateway_has_no_place(tmp_path):
+    with started_with(tmp_path) as server, \
+            Agent(agents_url(server), str(tmp_path / "token")) as agent:
+        agent.await_joined()
+        expected = text_of(ask(server, "b", "pirate"))
+        stop_functions(server)
+        with CallThatGoesOn(server, "a", "demo", machine=server):
+            await_backbone(server, state="loaded", adapters=1)
+            assert functions_of(agent.process.pid) == []
+            assert text_of(ask(server, "b", "pirate")) == expected
+            assert len(functions_of(agent.process.pid)) == 1
         agent.stop()
 
 

@@ -1,10 +1,11 @@
 /* An agent of a gateway (docs/serverless.md, "More machines"): its lease, its epoch, its drain and
-   the plans of what it holds. One function has calls. Its process is at the agent, or elsewhere
+   the plans of what it holds: its backbone, or an adapter. One function has calls. Its process is at the agent, or elsewhere
    (here), which stands for any other machine. The agent dies, restarts, drains, and loses its
    gateway; messages are lost, come twice, or late, also those of an earlier session. Checked for
    every order of events:
    - safety: the function is never at two places; a message counts once, and in its own session
-     only; a drain fails no call; a backbone in use does not leave; no old plan is followed;
+     only; a drain fails no call; a backbone in use does not leave, neither by a plan nor for want of
+     memory; no old plan is followed;
    - liveness: the function is ready for calls again and again, whatever happened to the agent.
    Time is abstract: a lease ends at the gateway only after the agent has ended its functions, which
    it does two thirds of the expiry after the sending of the last answered message.
@@ -57,6 +58,7 @@ byte late; byte late_epoch; byte late_number; bool late_answer;
 chan down = [2] of { byte };  /* commands of the stream */
 byte plan_for;                /* the epoch that a plan is for; 0: there is none. It may come late. */
 byte plans = 1;
+byte shortages = 1;           /* of memory, for another backbone */
 byte calls = CALLS;
 byte ends = 1;                /* of an idle process */
 byte faults = FAULTS;
@@ -221,6 +223,8 @@ end:
           assert(!runs || loaded)
        :: else -> skip
        fi; plan_for = 0 }
+  :: d_step { phase == 1 && shortages > 0 && loaded && !IN_USE ->
+       shortages--; loaded = false; assert(!runs || loaded) }
   :: d_step { phase == 1 && kind == 0 && computes ->
        computes = false; said++; number++; send(REPORT); has_answer = true }
   :: d_step { phase == 1 && kind == 0 && runs && !said_ready ->
