@@ -139,6 +139,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   ASSIGN_OR_RETURN(ServedText text, load_served_text(directory, none, served.chat_template));
   model_ = make_served_model(std::move(text), name, unix_seconds(), facts_of(alone));
   set_answer_formats(served.parsers, *model_);
+  model_->grammars->make_images();
   model_->local_time = served.local_time;
   timeline.mark("tokenizer");
   const std::int64_t blocks = alone.kv_blocks * kv_bytes / alone.kv_bytes;

@@ -343,13 +343,13 @@ Status check_grammar(const TokenGrammar& grammar) {
         "its tokens take {} bytes, at most {} can be sent to a function",
         vocabulary, kMaxContentBytes));
   }
-  if (grammar_image_bound(grammar) <= kMaxContentBytes) return {};
-  const std::size_t image = encode_grammar(grammar).size();
-  if (image <= kMaxContentBytes) return {};
+  if (grammar_image_bound(grammar) <= kMaxGrammarImage) return {};
+  const std::size_t image = grammar.image().size();
+  if (image <= kMaxGrammarImage) return {};
   return invalid_argument(
       fmt::format("the schema or grammar is too large for --isolation process: compiled, it takes "
                   "{} bytes, at most {} can be sent to a function; use a smaller one",
-                  image, kMaxContentBytes));
+                  image, kMaxGrammarImage));
 }
 
 VocabularyFrame vocabulary_frame(const TokenTrie& trie) {
@@ -362,7 +362,7 @@ VocabularyFrame vocabulary_frame(const TokenTrie& trie) {
 }
 
 GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place) {
-  const std::vector<std::byte> image = encode_grammar(grammar);
+  const std::vector<std::byte>& image = grammar.image();
   return {place, std::string(reinterpret_cast<const char*>(image.data()), image.size())};
 }
 

@@ -12,7 +12,7 @@
 // of the function, before the first request that names the place. The bytes of the vocabulary cross
 // once, before the first image. The function replaces the grammar of a place; requests that hold
 // the old one keep it.
-// Limits: kMaxFrameBytes; check_grammar() refuses grammars that are larger. kMaxStateText.
+// Limits: kMaxFrameBytes; kMaxGrammarImage, by check_grammar(); kMaxStateText.
 // Functions; any thread.
 #pragma once
 
@@ -35,6 +35,8 @@ inline constexpr std::uint32_t kFrameVersion = 8;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 inline constexpr std::int32_t kGrammarPlaces = 16;
+// The largest image of a grammar: the event loop copies it, and others wait meanwhile.
+inline constexpr std::size_t kMaxGrammarImage = std::size_t{4} << 20;
 // The longest text of a state; these texts go to logs and clients.
 inline constexpr std::size_t kMaxStateText = 4096;
 
@@ -108,8 +110,8 @@ struct StateFrame {
 };
 using FromFunction = std::variant<StateFrame, OutputBatch>;
 
-// kInvalidArgument if no frame can hold the grammar, kUnsupported if none can hold its vocabulary.
-// Takes no time, except for grammars of megabytes.
+// kInvalidArgument if the grammar is too large for a function, kUnsupported if its vocabulary is.
+// Takes no time if the grammar has its image.
 Status check_grammar(const TokenGrammar& grammar);
 VocabularyFrame vocabulary_frame(const TokenTrie& trie);
 GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place);

@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "grammar/grammar_image.h"
 #include "grammar/regex_grammar.h"
 #include "grammar/test_grammar.h"
 
@@ -181,6 +183,34 @@ TEST(FunctionFrames, AVocabularyBeyondTheLimitIsRefusedByName) {
   EXPECT_TRUE(check_grammar(*small));
   EXPECT_EQ(vocabulary_frame(small->trie()).tokens.at(256), "ab");
   EXPECT_TRUE(encode_frame(ToFunction(grammar_frame(*small, 0))));
+}
+
+// Each of 32,000 states has a run for nearly each class of bytes.
+TEST(FunctionFrames, AGrammarBeyondTheLimitIsRefusedByName) {
+  std::string pattern;
+  const auto letters = [&](int bit) {
+    pattern += '[';
+    for (char c = '0'; c <= 'z'; ++c) {
+      if (std::isalnum(c) != 0 && ((c >> bit) & 1) != 0) pattern += c;
+    }
+    pattern += ']';
+  };
+  for (int bit = 0; bit < 7; ++bit) {
+    letters(bit);
+    pattern += '?';
+  }
+  for (int i = 0; i < 8; ++i) {
+    letters(0);
+    pattern += "{500}";
+  }
+  const auto large = compile_or_fail(regex_grammar(pattern), test_vocabulary({"ab"}));
+  const Status refused = check_grammar(*large);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("too large"));
+  EXPECT_GT(large->image().size(), kMaxGrammarImage);
+  EXPECT_LT(large->image().size(), kMaxFrameBytes);
+  EXPECT_EQ(large->image(), encode_grammar(*large));
 }
 
 TEST(FunctionFrames, LengthsHaveALimit) {

@@ -100,6 +100,7 @@ Result<TokenGrammarPtr> GrammarCompiler::compile(const GrammarSpec& spec,
   if (TokenGrammarPtr known = find(key)) return known;
   ASSIGN_OR_RETURN(const Grammar grammar, make_grammar(spec));
   ASSIGN_OR_RETURN(TokenGrammarPtr made, TokenGrammar::compile(grammar, vocabulary(tokens), stop));
+  if (makes_images_) static_cast<void>(made->image());
   keep(key, made);
   return made;
 }

@@ -51,6 +51,10 @@ class GrammarCompiler {
   static constexpr std::size_t kMaxGrammars = 64;
   static constexpr std::size_t kMaxChoices = 10'000;
 
+  // From now on compile() makes the images of grammars (TokenGrammar::image()), so that the thread
+  // that sends them to function processes does not. Call it before the first use.
+  void make_images() { makes_images_ = true; }
+
   // `tokens` is called at the first use only. Errors: kInvalidArgument, saying what is wrong with
   // the grammar; the error of `stop`.
   Result<TokenGrammarPtr> compile(const GrammarSpec& spec, FunctionRef<TokenTrie()> tokens,
@@ -61,6 +65,7 @@ class GrammarCompiler {
   TokenGrammarPtr find(const Hash128& key);
   void keep(const Hash128& key, const TokenGrammarPtr& grammar);
 
+  bool makes_images_ = false;
   std::mutex vocabulary_mutex_;
   GrammarVocabularyPtr vocabulary_;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/content_hash.h"
+#include "grammar/grammar_image.h"
 
 namespace sluice {
 namespace {
@@ -106,6 +107,11 @@ TokenGrammarPtr TokenGrammar::restore(GrammarAutomaton automaton, std::vector<Al
   made->share_rules();
   made->alike_ = std::move(alike);
   return made;
+}
+
+const std::vector<std::byte>& TokenGrammar::image() const {
+  std::call_once(image_once_, [this] { image_ = encode_grammar(*this); });
+  return image_;
 }
 
 void TokenGrammar::share_rules() {

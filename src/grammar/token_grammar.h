@@ -4,11 +4,12 @@
 // Compiling it computes the masks of all states, up to a bound of work; most of them from the mask
 // of an alike state. The masks of further states are computed when a sequence first needs them, a
 // millisecond each at most, on that thread.
-// Immutable except for those masks: any thread. Memory: kMaxMaskBytes in masks at most; beyond it
-// they are computed each time.
+// Immutable except for those masks and the image: any thread. Memory: kMaxMaskBytes in masks at
+// most; beyond it they are computed each time.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,9 @@ class TokenGrammar {
 
   // The mask of a state, which may be made now. `spare` holds masks that are not kept.
   const StateMask& mask(std::int32_t state, StateMask& spare) const;
+  // Its bytes (grammar_image.h), made at the first call, which takes up to tens of milliseconds for
+  // a large grammar, and kept.
+  const std::vector<std::byte>& image() const;
   // Masks that were made while sequences waited for them.
   std::size_t late_masks() const { return late_masks_.load(std::memory_order_relaxed); }
 
@@ -84,6 +88,8 @@ class TokenGrammar {
   std::vector<Place> places_;      // by state
   std::vector<AlikeState> alike_;  // by state
 
+  mutable std::once_flag image_once_;
+  mutable std::vector<std::byte> image_;
   mutable std::mutex late_mutex_;
   mutable GrammarStacks late_stacks_;
   mutable std::atomic<std::size_t> mask_bytes_ = 0;
