@@ -197,7 +197,9 @@ class Gateway {
     usage.handle = [this](const http::Request& request, const ApiKey& key,
                           const OwnRoute::Answer& answer) {
       functions_.report_usage();
-      answer_usage(usage_, request.query, key, answer);
+      std::optional<UsageGateways> gateways;
+      if (member_) gateways = member_->gateways();
+      answer_usage(usage_, request.query, key, gateways, answer);
     };
     routes.push_back(std::move(usage));
     return routes;

@@ -81,6 +81,7 @@ Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments&
   auto etcd = EtcdClient::open(loop, arguments.etcd);
   if (!etcd) return with_context("--etcd", std::move(etcd).error());
   member->etcd_ = *std::move(etcd);
+  member->gateway_names_.own = joined->options.name;
   log_info(fmt::format("etcd: this gateway is '{}' below {}", joined->options.name,
                        joined->options.prefix));
   member->group_ = std::make_unique<GatewayGroup>(
@@ -134,6 +135,10 @@ void GatewayMember::on_round(const GroupView& view) {
   const auto live = static_cast<std::int32_t>(view.live.size());
   if (live != gateways_) log_info(fmt::format("etcd: {} gateways share the quotas now", live));
   gateways_ = live;
+  std::set<std::string> others = view.live;
+  for (const auto& [name, use] : view.others) others.insert(name);
+  others.erase(gateway_names_.own);
+  gateway_names_.others.assign(others.begin(), others.end());
   const auto& tenants = elsewhere_.update(view.others, view.live, day());
   for (const TenantSpec& tenant : parts_.file.tenants) {
     const auto found = tenants.find(tenant.name);

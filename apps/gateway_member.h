@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "etcd/etcd_client.h"
 #include "gateway/usage_book.h"
+#include "gateway/usage_report.h"
 #include "gateway_group/gateway_group.h"
 #include "gateway_group/use_elsewhere.h"
 #include "http/event_loop.h"
@@ -78,6 +79,8 @@ class GatewayMember final : public GatewayGroup::Listener {
   // Applies the group's functions file again.
   void read_functions_again() { group_->read_functions_again(); }
   MoneyElsewhere money(const std::string& tenant) const;
+  // All that were ever in the group, as of the last news.
+  const UsageGateways& gateways() const { return gateway_names_; }
   void write_metrics(std::string_view prefix, std::string& out) const;
   // Gives the name back. REQUIRES: the loop has ended.
   void stop();
@@ -99,6 +102,7 @@ class GatewayMember final : public GatewayGroup::Listener {
   std::unique_ptr<EtcdClient> etcd_;
   std::unique_ptr<GatewayGroup> group_;
   UseElsewhere elsewhere_;
+  UsageGateways gateway_names_;
   GatewayUse told_;            // to the others, last
   std::int32_t gateways_ = 1;  // that live, as of the last news
   std::int32_t quota_parts_ = 1;

@@ -1,6 +1,7 @@
 #include "apps/gateway_usage.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,13 +83,18 @@ OwnRoute usage_route() {
 }
 
 void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
-                  const OwnRoute::Answer& answer) {
+                  const std::optional<UsageGateways>& gateways, const OwnRoute::Answer& answer) {
   const auto parsed = parse_usage_query(query, today());
   if (!parsed) return answer(error_response(parsed.error(), {}));
   std::optional<std::string> tenant;
   if (!key.is_admin) tenant = key.name;
   const bool csv = parsed->format == UsageFormat::kCsv;
-  usage.report(today(), *parsed, std::move(tenant), [answer, csv](Result<std::string> text) {
+  std::vector<http::Header> headers;
+  if (gateways && !gateways->others.empty()) {
+    headers.push_back(
+        {"Sluice-Other-Gateways", fmt::format("{}", fmt::join(gateways->others, ", "))});
+  }
+  const auto done = [answer, csv, headers](Result<std::string> text) {
     if (!text) {
       log_error("/v1/usage: " + text.error().message);
       return answer(error_response(
@@ -97,9 +103,11 @@ void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
     }
     http::Response response;
     if (csv) response.content_type = "text/csv; charset=utf-8";
+    response.headers = headers;
     response.body = *std::move(text);
     answer(std::move(response));
-  });
+  };
+  usage.report(today(), *parsed, std::move(tenant), gateways, done);
 }
 
 std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,

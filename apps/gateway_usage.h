@@ -36,9 +36,10 @@ std::string today();
 // GET /v1/usage as /openapi.json describes it; its `handle` is empty.
 OwnRoute usage_route();
 
-// Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own.
+// Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own. The answer names the
+// gateways whose rows it lacks.
 void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
-                  const OwnRoute::Answer& answer);
+                  const std::optional<UsageGateways>& gateways, const OwnRoute::Answer& answer);
 
 // 429 once a tenant has used its money_per_day, until the next day.
 std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,

@@ -63,16 +63,17 @@ void UsageKeeper::keep(const std::string& day) {
 }
 
 void UsageKeeper::report(const std::string& day, const UsageQuery& query,
-                         std::optional<std::string> tenant, Answer answer) {
+                         std::optional<std::string> tenant, std::optional<UsageGateways> gateways,
+                         Answer answer) {
   if (stopped_) return answer(unavailable("the gateway stops"));
   jobs_.add([this, write = write_job(day), query, tenant = std::move(tenant),
-             answer = std::move(answer)] {
+             gateways = std::move(gateways), answer = std::move(answer)] {
     const Status status = write();
     Result<std::string> text = std::string();
     auto rows = status ? store_->read(month_start(query.first), query.last)
                        : Result<std::vector<UsageRow>>(status.error());
     if (rows) {
-      text = usage_report(*rows, query, tenant, prices_);
+      text = usage_report(*rows, query, tenant, prices_, gateways);
     } else {
       text = std::move(rows).error();
     }

@@ -29,10 +29,10 @@ class UsageKeeper {
   // Settles the book for `day` and writes. Does nothing while the last write runs.
   void keep(const std::string& day);
   // Writes, and then answers with what lies in the file, so that a later answer never has less.
-  // `tenant`: absent: all.
+  // `tenant`: absent: all. `gateways`: as of usage_report().
   using Answer = std::function<void(Result<std::string>)>;
   void report(const std::string& day, const UsageQuery& query, std::optional<std::string> tenant,
-              Answer answer);
+              std::optional<UsageGateways> gateways, Answer answer);
   // Writes all that is left, and waits for it.
   void stop(const std::string& day);
 

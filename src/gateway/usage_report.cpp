@@ -74,10 +74,17 @@ void append_amounts(const FunctionUsage& usage, double units, double cost, std::
 }
 
 std::string json_report(std::span<const PricedRow> rows, const UsageQuery& query,
-                        const PriceList& prices) {
+                        const PriceList& prices, const std::optional<UsageGateways>& gateways) {
   std::string out =
-      fmt::format(R"({{"object":"usage","start_date":"{}","end_date":"{}","currency":{},"data":)",
+      fmt::format(R"({{"object":"usage","start_date":"{}","end_date":"{}","currency":{},)",
                   query.first, query.last, json_string(prices.currency));
+  if (gateways) {
+    out += fmt::format(R"("gateways":[{}],"other_gateways":)", json_string(gateways->own));
+    append_json_list(gateways->others, out,
+                     [&](const std::string& name) { out += json_string(name); });
+    out += ',';
+  }
+  out += R"("data":)";
   FunctionUsage sum;
   std::int64_t prompt_tokens = 0;
   std::int64_t output_tokens = 0;
@@ -174,10 +181,11 @@ ApiResult<UsageQuery> parse_usage_query(std::string_view query, std::string_view
 }
 
 std::string usage_report(std::span<const UsageRow> rows, const UsageQuery& query,
-                         const std::optional<std::string>& tenant, const PriceList& prices) {
+                         const std::optional<std::string>& tenant, const PriceList& prices,
+                         const std::optional<UsageGateways>& gateways) {
   const std::vector<PricedRow> priced = priced_rows(rows, query, tenant, prices);
   return query.format == UsageFormat::kCsv ? csv_report(priced, prices)
-                                           : json_report(priced, query, prices);
+                                           : json_report(priced, query, prices, gateways);
 }
 
 }  // namespace sluice

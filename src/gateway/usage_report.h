@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gateway/usage_row.h"
 #include "server/api_error.h"
@@ -30,9 +31,16 @@ ApiResult<UsageQuery> parse_usage_query(std::string_view query, std::string_view
 // The first day of the month of a day; prices of its later days depend on all of them.
 std::string month_start(std::string_view day);
 
+// A report has the rows of one gateway of several.
+struct UsageGateways {
+  std::string own;
+  std::vector<std::string> others;  // their rows are missing
+};
+
 // The report of `rows`, which begin with month_start(query.first). `tenant`: only its rows; absent:
-// all, and the platform's.
+// all, and the platform's. `gateways`: none: there is one.
 std::string usage_report(std::span<const UsageRow> rows, const UsageQuery& query,
-                         const std::optional<std::string>& tenant, const PriceList& prices);
+                         const std::optional<std::string>& tenant, const PriceList& prices,
+                         const std::optional<UsageGateways>& gateways = std::nullopt);
 
 }  // namespace sluice

@@ -73,6 +73,16 @@ TEST(UsageReportTest, TheAdminSeesAllRowsAndThePlatform) {
   EXPECT_EQ(report["total"]["output_tokens"], 250);
 }
 
+TEST(UsageReportTest, AReportOfOneGatewayOfSeveralNamesTheOthers) {
+  const UsageQuery query{"2026-11-01", "2026-11-23"};
+  const UsageGateways gateways{"one", {"three", "two"}};
+  const json report = json::parse(usage_report(rows(), query, "a", one_a_request(), gateways));
+  EXPECT_EQ(report["gateways"], json({"one"}));
+  EXPECT_EQ(report["other_gateways"], json({"three", "two"}));
+  const json alone = json::parse(usage_report(rows(), query, "a", one_a_request()));
+  EXPECT_FALSE(alone.contains("gateways"));
+}
+
 TEST(UsageReportTest, CsvHasALineForEachRow) {
   const UsageQuery query{"2026-11-01", "2026-11-23", UsageFormat::kCsv};
   const std::string text = usage_report(rows(), query, "b", one_a_request());

@@ -13,6 +13,7 @@ import subprocess
 import time
 
 import pytest
+from agents import make_authority, make_certificate
 from etcd_process import WAIT, Etcd, await_that
 from gateway_test import KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway, write_config
 from serving import BINARY, free_port
@@ -38,11 +39,12 @@ def etcd(tmp_path):
 def start(tmp_path, etcd):
     """Starts gateways, each with a file of its own."""
     with contextlib.ExitStack() as stack:
-        def begin(name, *changes, url=etcd.url, **more):
+        def begin(name, *changes, url=etcd.url, options=(), **more):
             folder = tmp_path / f"{name}-{time.monotonic_ns()}"
             folder.mkdir()
             config = write_config(folder, NOT_IDLE_SOON, *NO_GOALS, *changes)
-            return stack.enter_context(gateway(config, "--etcd", url, "--name", name, **more))
+            return stack.enter_context(gateway(config, "--etcd", url, "--name", name, *options,
+                                               **more))
         yield begin
 
 
@@ -94,6 +96,84 @@ def test_a_quota_counts_at_all_gateways(start):
                for row in server.request("GET", "/v1/usage?format=csv", headers={
                    "Authorization": "Bearer " + KEYS["b"]}).text.splitlines()[1:])
     assert used <= 60 + (time.monotonic() - began) + 10, used
+
+
+def usage_of(server, tenant, query=""):
+    return server.request("GET", "/v1/usage" + query,
+                          headers={"Authorization": "Bearer " + KEYS[tenant]})
+
+
+def test_money_counts_at_all_gateways(tmp_path, start):
+    """Ten calls at 0.6 each, at three gateways, of which one is killed."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "EUR"\nrequest = 1\n[[tier]]\nprice = 0.6\n')
+
+    def one(name):
+        return start(name, ("money_per_day = 1.50", "money_per_day = 6.0"),
+                     options=("--prices", str(prices)))
+
+    first, second, third = servers = [one(name) for name in ("one", "two", "three")]
+    await_group(3, *servers)
+    assert answered(first, "a", calls=4) == answered(second, "a", calls=4) == 4
+
+    def is_refused(server):
+        # Use is settled each second, and known elsewhere two rounds later.
+        time.sleep(1)
+        return answered(server, "a") == 0
+
+    await_that(lambda: is_refused(third))
+    for server in servers:
+        await_that(lambda server=server: is_refused(server))
+        refused = ask(server, "a", "demo", max_tokens=1)
+        assert refused.status == 429 and refused.error()["code"] == "insufficient_quota", refused
+        assert answered(server, "b") == 1
+    # Each reports its own, and names the others.
+    reports = [usage_of(server, "a").json() for server in servers]
+    assert [report["gateways"] for report in reports] == [["one"], ["two"], ["three"]]
+    assert reports[0]["other_gateways"] == ["three", "two"]
+    assert usage_of(first, "a", "?format=csv").headers["sluice-other-gateways"] == "three, two"
+    calls = [report["total"]["requests"] for report in reports]
+    assert calls[:2] == [4, 4] and 10 <= sum(calls) <= 14, calls
+    # The use of a dead gateway still counts, also at one that comes later.
+    second.expected_status = -signal.SIGKILL
+    second.process.kill()
+    await_group(2, first, third)
+    assert answered(third, "a") == 0
+    fourth = one("four")
+    await_that(lambda: is_refused(fourth))
+    assert usage_of(fourth, "a").json()["other_gateways"] == ["one", "three", "two"]
+
+
+def test_etcd_by_https(tmp_path, monkeypatch):
+    """OpenSSL's usual variable names the authority; a foreign one is refused by name."""
+    certificates = tmp_path / "certificates"
+    certificates.mkdir()
+    for name in ("ours", "theirs"):
+        make_authority(certificates, name)
+    make_certificate(certificates, "etcd", "ours")
+    running = Etcd(tmp_path / "etcd", certificates)
+    try:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "theirs.pem"))
+        assert "certificate" in refused_start(tmp_path, "one", running.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "ours.pem"))
+        with contextlib.ExitStack() as stack:
+            servers = []
+            for name in ("one", "two"):
+                folder = tmp_path / name
+                folder.mkdir()
+                config = write_config(folder, NOT_IDLE_SOON, *NO_GOALS)
+                servers.append(stack.enter_context(
+                    gateway(config, "--etcd", running.url, "--name", name)))
+            await_group(2, *servers)
+            folder = tmp_path / "new"
+            folder.mkdir()
+            changed = write_config(folder, NOT_IDLE_SOON, *NO_GOALS,
+                                   ('name = "pirate"', 'name = "corsair"'))
+            assert publish(running, changed).returncode == 0
+            for server in servers:
+                await_that(lambda server=server: answered(server, model="corsair"))
+    finally:
+        running.stop(signal.SIGKILL)
 
 
 def test_all_gateways_follow_the_published_file(tmp_path, etcd, start):
