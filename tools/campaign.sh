@@ -11,6 +11,7 @@
 #                  venv-agents; makes their environments first, and takes as long as they take
 #   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
 #   lend-partition networks that fail between two servers and their coordinator, in namespaces
+#   agent-partition networks that fail between a gateway and its agent, in namespaces
 #   etcd           coordinators and gateways with a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
@@ -288,5 +289,6 @@ case $name in
   lend-pages) run_lend_pages ;;
   etcd) run_client_files lend_etcd_test.py gateway_group_test.py ;;
   lend-partition) run_client_files lend_partition_test.py ;;
+  agent-partition) run_client_files agent_partition_test.py ;;
   *) usage ;;
 esac

@@ -29,10 +29,10 @@ def agents_url(gateway):
 class Agent:
     """One process; stop() ends it by SIGTERM and checks its exit status."""
 
-    def __init__(self, url, token_file, *options, name="one"):
+    def __init__(self, url, token_file, *options, name="one", prefix=()):
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-agent-")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
-        line = [BINARY, "agent", "--join", url, "--token-file", token_file, "--name", name,
+        line = [*prefix, BINARY, "agent", "--join", url, "--token-file", token_file, "--name", name,
                 "--sandbox", "best-effort", "--kv-cache-memory", "64MiB", "--threads", "2",
                 *options]
         with open(self.stderr_path, "wb") as stderr:
