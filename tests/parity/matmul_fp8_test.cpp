@@ -195,6 +195,45 @@ TEST_P(MatmulFp8Test, RowsAreTheSameInAnyPlace) {
   expect_same(run(8, 16, 16), rows_of(8, 16), "16 rows");
 }
 
+// Rows have the bits of the same rows alone, over more than one pass along K and one part of rows.
+TEST_P(MatmulFp8Test, ManyRowsHaveTheBitsOfOne) {
+  if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "the order depends on the rows there";
+  if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
+  SplitMix64 rng(4);
+  constexpr std::int64_t kCols = 200;
+  constexpr std::int64_t kDepth = 2090;
+  constexpr std::int64_t kRows = 261;
+  const DType type = device_->traits().matmul_input_dtype(DType::kF8E4M3, DType::kBF16);
+  for (const auto& [block_rows, block_cols] :
+       std::initializer_list<std::pair<std::int32_t, std::int32_t>>{
+           {128, 128}, {1, 0}, {7, 50}, {3, 32}}) {
+    memory_->clear();
+    const Fp8Weight weight =
+        put_weight(rng, kCols, kDepth, {0, kDepth, {kCols}, block_rows, block_cols});
+    const auto x = random_floats(rng, kRows * kDepth);
+    const auto run = [&](std::int64_t first, std::int32_t rows) {
+      MatmulParams p;
+      p.x = memory_->put_matrix({x.begin() + first * kDepth, x.begin() + (first + rows) * kDepth},
+                                rows, kDepth, type);
+      p.segments[0] = weight.segment;
+      p.num_segments = 1;
+      p.out = memory_->take_matrix(rows, kCols, DType::kF32);
+      p.rows = {nullptr, rows};
+      ops().run(p);
+      return result(p.out);
+    };
+    const auto all = run(0, kRows);
+    for (const auto& [first, rows] : std::initializer_list<std::pair<std::int64_t, std::int32_t>>{
+             {0, 1}, {3, 6}, {100, 33}, {260, 1}}) {
+      expect_same(run(first, rows),
+                  std::span(all).subspan(static_cast<std::size_t>(first * kCols),
+                                         static_cast<std::size_t>(rows * kCols)),
+                  std::to_string(rows) + " rows from " + std::to_string(first) + ", blocks of " +
+                      std::to_string(block_cols));
+    }
+  }
+}
+
 // On the CPU, weights are mapped from files without a check. On other devices the copy refuses NaN.
 class MatmulFp8NanTest : public MatmulFp8Test {};
 TEST_P(MatmulFp8NanTest, StaysInItsColumn) {

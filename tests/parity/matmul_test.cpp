@@ -134,30 +134,41 @@ TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
   }
 }
 
-// So many rows that a kernel may widen x and the weight before it multiplies, in one pass along K,
-// in two, and at depths that it leaves to the kernel for few rows; with narrow tiles at both ends.
+// So many rows that a kernel may widen or pack x and the weight before it multiplies, in one pass
+// along K, in many, and at depths that it leaves to the kernel for few rows; with narrow tiles at
+// both ends.
 TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
   if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "the order depends on the rows there";
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
   constexpr std::int64_t kCols = 24 * 32 + 7;  // pieces of them are wide enough
-  constexpr std::int64_t kRows = 71;
-  for (const std::int64_t depth : {40, 1024, 1025, 1500, 2048, 2049}) {
+  struct Case {
+    std::int64_t depth;
+    std::int32_t rows;
+  };
+  for (const auto& [depth, rows] : std::initializer_list<Case>{{40, 71},
+                                                               {1024, 71},
+                                                               {1025, 71},
+                                                               {1500, 71},
+                                                               {2048, 71},
+                                                               {2049, 71},
+                                                               {9300, 35},
+                                                               {1100, 261}}) {
     SplitMix64 rng(depth);
     const auto count = [](std::int64_t a, std::int64_t b) {
       return static_cast<std::size_t>(a * b);
     };
-    const auto x = random_floats(rng, count(kRows, depth));
+    const auto x = random_floats(rng, count(rows, depth));
     MatmulParams p;
     p.segments[0].weight = memory_->put_matrix(random_floats(rng, count(kCols, depth)), kCols,
                                                depth, DType::kBF16, depth + 5);
     p.segments[0].bias = memory_->put_vector(random_floats(rng, kCols), DType::kBF16);
     p.num_segments = 1;
-    p.out = memory_->take_matrix(kRows, kCols, DType::kF32);
-    p.x = memory_->put_matrix(x, kRows, depth, DType::kBF16, depth + 3);
-    p.rows = {nullptr, kRows};
+    p.out = memory_->take_matrix(rows, kCols, DType::kF32);
+    p.x = memory_->put_matrix(x, rows, depth, DType::kBF16, depth + 3);
+    p.rows = {nullptr, rows};
     ops().run(p);
     const auto all = result(p.out);
-    for (const std::int64_t row : {0, 38, 67, 70}) {
+    for (const std::int64_t row : {0, 33, rows - 4, rows - 1}) {
       MatmulParams one = p;
       one.x = memory_->put_matrix({x.begin() + row * depth, x.begin() + (row + 1) * depth}, 1,
                                   depth, DType::kBF16);

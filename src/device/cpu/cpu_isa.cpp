@@ -15,7 +15,7 @@ constexpr std::array kAll = {CpuIsa::kReference,  CpuIsa::kAvx2,       CpuIsa::k
                              CpuIsa::kAmx};
 
 // Whether vdpbf16ps does more products in a cycle than FMA in F32 does. Measured by `sluice
-// doctor`: twice as many on AMD's Zen 4, half as many on Intel's Sapphire and Emerald Rapids.
+// doctor`: twice as many on AMD's Zen 4 and 5, half as many on Intel's Sapphire and Emerald Rapids.
 bool has_fast_bf16_pairs() { return !__builtin_cpu_is("intel"); }
 
 // Whether the CPU has AMX for BF16 and INT8. The system saves tile registers only for processes
@@ -72,11 +72,11 @@ std::vector<CpuIsa> available_cpu_isas() {
   isas.push_back(CpuIsa::kAvx512);
   if (!__builtin_cpu_supports("avx512vnni")) return isas;
   isas.push_back(CpuIsa::kAvx512Vnni);
-  if (!__builtin_cpu_supports("avx512bf16")) return isas;
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return isas;
   const bool pairs = has_fast_bf16_pairs();
   isas.push_back(pairs ? CpuIsa::kAvx512Bf16Fma : CpuIsa::kAvx512Bf16);
   isas.push_back(pairs ? CpuIsa::kAvx512Bf16 : CpuIsa::kAvx512Bf16Fma);
-  if (__builtin_cpu_supports("avx512vbmi") && may_use_amx()) isas.push_back(CpuIsa::kAmx);
+  if (may_use_amx()) isas.push_back(CpuIsa::kAmx);
   return isas;
 }
 

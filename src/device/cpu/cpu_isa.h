@@ -15,7 +15,7 @@ enum class CpuIsa : std::uint8_t {
   kAvx2,           // AVX2, FMA, F16C
   kAvx512,         // AVX-512 F, BW, DQ, VL
   kAvx512Vnni,     // and AVX-512 VNNI
-  kAvx512Bf16,     // and AVX-512 BF16
+  kAvx512Bf16,     // and AVX-512 BF16 and VBMI
   kAvx512Bf16Fma,  // the same, but products of BF16 run in F32
   kAmx,            // and AMX for BF16 and INT8
 };

@@ -19,6 +19,8 @@ namespace {
 constexpr std::int64_t kCachedWeightBytes = 384 << 10;
 // Pieces per thread: enough that one delayed thread does not delay the others.
 constexpr std::int64_t kPiecesPerThread = 8;
+// Rows of x from which on kernels that run in passes have pieces of columns made for them.
+constexpr std::int32_t kPassRows = 32;
 // Rows of a gated product up to which its two steps are two ops.
 constexpr std::int32_t kGatedRows = 64;
 
@@ -121,7 +123,8 @@ void FastOps::execute(const MatmulParams& p) {
   if (p.x.dtype == DType::kBF16 && kernels_.packed_matmul != nullptr) {
     return multiply_packed(p, rows);
   }
-  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
+  const bool passes = kernels_.pass > 0 && p.x.dtype == DType::kBF16 && rows >= kPassRows;
+  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .passes = passes, .rows = rows});
 }
 
 namespace {
@@ -246,6 +249,8 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
     if (weight == DType::kF8E4M3) kernel = kernels_.matmul_f32_f8;
   } else if (x == DType::kBF16 && weight == DType::kBF16) {
     kernel = kernels_.matmul_bf16_bf16;
+  } else if (x == DType::kBF16 && weight == DType::kF8E4M3) {
+    kernel = kernels_.matmul_bf16_f8;
   } else if (x == DType::kBF16) {
     if (weight == DType::kI4) kernel = kernels_.matmul_bf16_i4;
     if (weight == DType::kQ8_0) kernel = kernels_.matmul_bf16_q8_0;
@@ -261,14 +266,18 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
 
 std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
                                     const MatmulInput& x, bool shared) const {
-  const std::int64_t share = shared ? all / (pool_.size() * kPiecesPerThread) : all;
+  // Each piece in passes packs the rows of x.
+  const std::int64_t pieces = pool_.size() * (x.passes ? kPiecesPerThread / 2 : kPiecesPerThread);
+  const std::int64_t share = shared ? all / pieces : all;
   if (x.packed) {
     // Each piece reads all packed rows.
     const std::int64_t most = std::min(kernels::kPackedCols, 2 * share);
     return round_up(std::max<std::int64_t>(1, most), 2 * kernels::kPackedTile);
   }
   // At most what stays in the cache, and enough pieces for all threads.
-  const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row_bytes(weight));
+  std::int64_t row = row_bytes(weight);
+  if (x.passes) row = std::min(row, bytes_of(weight.dtype, kernels_.pass));
+  const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row);
   return round_up(std::max<std::int64_t>(1, std::min(cached, share)), kernels_.matmul_cols);
 }
 

@@ -47,6 +47,7 @@ class FastOps final : public OpsBase<FastOps> {
     std::int64_t stride = 0;
     const kernels::QuantizedRow* quantized = nullptr;  // if the rows are in INT8
     bool packed = false;                               // for kernels_.packed_matmul
+    bool passes = false;                               // rows of the weight are read in passes
     std::int32_t first = 0;                            // row of out
     std::int32_t rows = 0;
   };

@@ -33,6 +33,9 @@ inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySums
 // In deeper products sums wait too often, and too few rows of x are in the cache.
 inline constexpr std::int64_t kManyDepth = 2048;
 
+// Products of BF16 in pairs (matmul_panels.h) run in passes along K of this many elements.
+inline constexpr std::int64_t kPairsPass = 1024;
+
 // The most rows and columns of a piece of packed_matmul, and its sums.
 inline constexpr std::int32_t kPackedRows = 512;
 inline constexpr std::int64_t kPackedCols = 512;
@@ -116,6 +119,7 @@ struct KernelTable {
   MatmulKernel matmul_f32_bf16;
   MatmulKernel matmul_f32_f8;
   MatmulKernel matmul_bf16_bf16;
+  MatmulKernel matmul_bf16_f8;  // null where products with FP8 take x in F32
   MatmulKernel matmul_i8_i8;
   MatmulKernel matmul_bf16_i4;
   MatmulKernel matmul_bf16_q8_0;
@@ -135,6 +139,8 @@ struct KernelTable {
   // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
   // few tiles are narrow.
   std::int32_t matmul_cols;
+  // The elements along K of a pass of products of x in BF16; 0: these run along all of K at once.
+  std::int64_t pass;
   std::int32_t lanes;  // floats in a vector: the number of keys that attention scores at once
   // Quantizes rows [begin, end) of x, as MatmulSegment says. `codes` and `rows` are of row 0.
   void (*quantize_rows)(const TensorView& x, std::int32_t begin, std::int32_t end,

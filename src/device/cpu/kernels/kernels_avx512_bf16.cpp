@@ -1,8 +1,10 @@
-// Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI and BF16: see CMakeLists.txt. Only
+// Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI, BF16 and VBMI: see CMakeLists.txt. Only
 // products of BF16 differ from those of AVX-512 with VNNI.
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/matmul_blocks.h"
+#include "device/cpu/kernels/matmul_panels.h"
+#include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 
 namespace sluice::kernels {
@@ -17,6 +19,7 @@ struct DotBf16Pairs {
   using W = std::uint16_t;
   using Vector = __m512i;
   static constexpr int kStep = 32;
+  static constexpr std::int64_t kPass = kPairsPass;
   static constexpr int kPhases = 1;
   static constexpr int kRows = Avx512::kDotRows;
   static constexpr int kCols = Avx512::kDotCols;
@@ -228,22 +231,40 @@ template <class Blocks, class InRegisters = NoRegisters>
 constexpr MatmulKernel kBlocksInF32 =
     matmul_blocks<Blocks, DotBf16<Avx512>, Avx512Bf16, InRegisters>;
 
+// From this many rows on a panel is worth its filling.
+constexpr std::int64_t kPanelFrom = 32;
+
+void matmul_pairs(const MatmulPiece& p) {
+  // Few columns, such as the ranks of an adapter, do not make up for packed rows.
+  const bool few = p.row_end - p.row_begin < kPanelFrom || p.col_end - p.col_begin < kManyCols;
+  return few ? matmul<DotBf16Pairs>(p) : matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
+}
+
+// `InRegisters`: widens blocks while it multiplies them by at most so many rows as its tile has.
+template <class Blocks, class InRegisters = NoRegisters>
+void matmul_block_pairs(const MatmulPiece& p) {
+  if constexpr (!std::is_same_v<InRegisters, NoRegisters>) {
+    if (p.row_end - p.row_begin <= InRegisters::kRows)
+      return matmul_in_registers<Blocks, InRegisters>(p);
+  }
+  matmul_panels<PanelOfBlocks<Avx512Bf16, Blocks>>(p);
+}
+
 }  // namespace
 
 const KernelTable& avx512_bf16_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_vnni_kernels();
-    table.matmul_bf16_bf16 = matmul<DotBf16Pairs>;
-    table.matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16Pairs, Avx512Bf16, DotI4Pairs>;
-    table.matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16Pairs, Avx512Bf16, DotQ8Pairs>;
-    table.matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16Pairs, Avx512Bf16>;
-    table.matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16Pairs, Avx512Bf16>;
-    table.matmul_bf16_u4_g32 =
-        matmul_blocks<BlocksOfU4G32, DotBf16Pairs, Avx512Bf16, DotU4G32Pairs>;
-    table.matmul_bf16_u4_g128 =
-        matmul_blocks<BlocksOfU4G128, DotBf16Pairs, Avx512Bf16, DotU4G128Pairs>;
-    table.matmul_bf16_u8_g128 =
-        matmul_blocks<BlocksOfU8G128, DotBf16Pairs, Avx512Bf16, DotU8G128Pairs>;
+    table.pass = kPairsPass;
+    table.matmul_bf16_bf16 = matmul_pairs;
+    table.matmul_bf16_f8 = matmul_panels<PanelOfF8<Avx512Bf16>>;
+    table.matmul_bf16_i4 = matmul_block_pairs<BlocksOfI4, DotI4Pairs>;
+    table.matmul_bf16_q8_0 = matmul_block_pairs<BlocksOfQ8, DotQ8Pairs>;
+    table.matmul_bf16_q4_k = matmul_block_pairs<BlocksOfQ4K>;
+    table.matmul_bf16_q6_k = matmul_block_pairs<BlocksOfQ6K>;
+    table.matmul_bf16_u4_g32 = matmul_block_pairs<BlocksOfU4G32, DotU4G32Pairs>;
+    table.matmul_bf16_u4_g128 = matmul_block_pairs<BlocksOfU4G128, DotU4G128Pairs>;
+    table.matmul_bf16_u8_g128 = matmul_block_pairs<BlocksOfU8G128, DotU8G128Pairs>;
     return table;
   }();
   return kTable;
@@ -252,8 +273,7 @@ const KernelTable& avx512_bf16_kernels() {
 // Products in F32; the instructions for BF16 round the elements of blocks.
 const KernelTable& avx512_bf16_fma_kernels() {
   static const KernelTable kTable = [] {
-    KernelTable table = avx512_bf16_kernels();
-    table.matmul_bf16_bf16 = avx512_kernels().matmul_bf16_bf16;
+    KernelTable table = avx512_vnni_kernels();
     table.matmul_bf16_i4 = kBlocksInF32<BlocksOfI4, DotBlocksF32<DotI4Pairs>>;
     table.matmul_bf16_q8_0 = kBlocksInF32<BlocksOfQ8, DotBlocksF32<DotQ8Pairs>>;
     table.matmul_bf16_q4_k = kBlocksInF32<BlocksOfQ4K>;

@@ -9,6 +9,8 @@
 // The product with an INT8 weight is summed exactly, in integers, so its bits are the same on every
 // instruction set (MatmulSegment).
 //
+// Policies with a kPass sum each kPass elements of K over lanes, and add these sums in order.
+//
 // Policies (Dot...) define how to load a step of K and how to multiply it into an accumulator.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
@@ -269,10 +271,36 @@ struct DotTile {
     if constexpr (P::kPhases == 2) step<1>(x, w, k, sums, n...);
   }
 
+  static constexpr int kCount = rows * cols;
+
   SLUICE_INLINE static void store(F (&sums)[rows][cols], const MatmulPiece& p, std::int64_t row,
                                   std::int64_t col) {
-    constexpr int kCount = rows * cols;
     Lane flat[kCount];
+    add_lanes(sums, flat);
+    store(flat, p, row, col);
+  }
+
+  // Adds to what is stored, or stores.
+  SLUICE_INLINE static void add_to(F (&sums)[rows][cols], const MatmulPiece& p, std::int64_t row,
+                                   std::int64_t col, bool add) {
+    Lane flat[kCount];
+    add_lanes(sums, flat);
+    float* const out = p.out + row * p.out_stride + col;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < cols; ++c) {
+        float& to = out[r * p.out_stride + c];
+        to = add ? to + flat[r * cols + c] : flat[r * cols + c];
+      }
+    }
+  }
+
+  // The sums over lanes.
+  SLUICE_INLINE static void add_lanes(F (&sums)[rows][cols], Lane (&flat)[kCount]) {
+    if constexpr (rows == 4 && cols == 6 && !kIntegers && requires { P::Simd::quarter_sums; }) {
+      return add_lanes_of_rows(sums, flat);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i + 4 <= kCount; i += 4) {
       store_four(flat + i, sum_lanes(quarter(sums, i), quarter(sums, i + 1), quarter(sums, i + 2),
@@ -280,6 +308,10 @@ struct DotTile {
     }
 #pragma GCC unroll 4
     for (int i = kCount / 4 * 4; i < kCount; ++i) flat[i] = sum_lanes(quarter(sums, i));
+  }
+
+  SLUICE_INLINE static void store(const Lane (&flat)[kCount], const MatmulPiece& p,
+                                  std::int64_t row, std::int64_t col) {
     float* const out = p.out + row * p.out_stride + col;
     if constexpr (kIntegers) {
       float scales[cols];
@@ -342,10 +374,36 @@ struct DotTile {
           }
         }
       }
+    } else if constexpr (requires { P::kPass; }) {
+      run_passes(p, x, w, {prefetched, p.weight_stride, ahead}, row, col);
+      return;
     } else {
       add_products(x, w, {prefetched, p.weight_stride, ahead}, 0, p.depth, sums);
     }
     store(sums, p, row, col);
+  }
+
+  SLUICE_INLINE static void run_passes(const MatmulPiece& p, const X* const (&x)[rows],
+                                       const W* const (&w)[cols], const Prefetch& prefetch,
+                                       std::int64_t row, std::int64_t col) {
+    // Few sums are kept, and their lanes added some passes later: nothing is computed beside that.
+    constexpr int kKept = kCount <= 6 ? 8 : 1;
+    F kept[kKept][rows][cols];
+    std::int64_t stored = 0;  // passes
+    for (std::int64_t pass = 0; pass * P::kPass < p.depth; ++pass) {
+      const std::int64_t k = pass * P::kPass;
+      const bool last = k + P::kPass >= p.depth;
+      F sums[rows][cols];
+      clear(sums);
+      add_products(x, w, prefetch, k, last ? p.depth : k + P::kPass, sums);
+      if constexpr (kKept == 1) {
+        add_to(sums, p, row, col, pass > 0);
+        continue;
+      }
+      copy(sums, kept[pass % kKept]);
+      if (!last && pass % kKept + 1 < kKept) continue;
+      for (; stored <= pass; ++stored) add_to(kept[stored % kKept], p, row, col, stored > 0);
+    }
   }
 
   // Adds the products over [k, end) of K.
@@ -368,6 +426,28 @@ struct DotTile {
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < cols; ++c) sums[r][c] = F{};
+    }
+  }
+
+  // The same for all rows at once: quarter r of a vector is of row r.
+  SLUICE_INLINE static void add_lanes_of_rows(F (&sums)[rows][cols], Lane (&flat)[kCount]) {
+    using S = typename P::Simd;
+    F quarters[cols];
+#pragma GCC unroll 8
+    for (int c = 0; c < cols; ++c) {
+      quarters[c] = S::quarter_sums(sums[0][c], sums[1][c], sums[2][c], sums[3][c]);
+    }
+    const F four = S::lane_sums(quarters[0], quarters[1], quarters[2], quarters[3]);
+    const F two = S::lane_sums(quarters[4], quarters[5], quarters[4], quarters[5]);
+    S::store_quarters(flat, cols, four);
+    S::store_half_quarters(flat + 4, cols, two);
+  }
+
+  SLUICE_INLINE static void copy(const F (&from)[rows][cols], F (&to)[rows][cols]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < cols; ++c) to[r][c] = from[r][c];
     }
   }
 

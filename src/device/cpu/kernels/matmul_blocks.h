@@ -13,6 +13,14 @@ namespace sluice::kernels {
 // Blocks are widened in registers by a policy whose step is one block.
 struct NoRegisters {};
 
+template <class Blocks, class InRegisters>
+void matmul_in_registers(const MatmulPiece& p) {
+  constexpr ElementBlock kBlock = block_of(Blocks::kDType);
+  MatmulPiece few = p;
+  few.weight_stride = p.weight_stride / kBlock.elements * kBlock.bytes;
+  matmul<InRegisters>(few);
+}
+
 // `Blocks`: a type of widen_blocks.h. `Widening`: the instruction set that widens, which may round
 // to BF16 with another instruction than P::Simd does.
 template <class Blocks, class P, class Widening = typename P::Simd, class InRegisters = NoRegisters>
@@ -23,9 +31,7 @@ void matmul_blocks(const MatmulPiece& p) {
   const std::int64_t row_bytes = p.weight_stride / kBlock.elements * kBlock.bytes;
   if constexpr (!std::is_same_v<InRegisters, NoRegisters>) {
     if (p.row_end - p.row_begin <= InRegisters::kRows) {
-      MatmulPiece few = p;
-      few.weight_stride = row_bytes;
-      return matmul<InRegisters>(few);
+      return matmul_in_registers<Blocks, InRegisters>(p);
     }
   }
   const std::int64_t blocks = (p.depth + kBlock.elements - 1) / kBlock.elements;

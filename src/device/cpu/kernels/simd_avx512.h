@@ -253,6 +253,34 @@ struct Avx512 {
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
   }
+  // Four vectors at once: quarter i is the quarter_sum() of vector i.
+  SLUICE_INLINE static F quarter_sums(F a, F b, F c, F d) {
+    const F ab = add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+    const F cd = add(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xEE));
+    return add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  }
+  // Lane i of each quarter: the sum over that quarter of vector i, (l0 + l2) + (l1 + l3).
+  SLUICE_INLINE static F lane_sums(F a, F b, F c, F d) {
+    const F ab = add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const F cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    return add(pair_low(ab, cd), pair_high(ab, cd));
+  }
+  // Quarter i, or its first half, to row i.
+  SLUICE_INLINE static void store_quarters(float* p, std::int64_t stride, F v) {
+    _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+    _mm_storeu_ps(p + stride, _mm512_extractf32x4_ps(v, 1));
+    _mm_storeu_ps(p + 2 * stride, _mm512_extractf32x4_ps(v, 2));
+    _mm_storeu_ps(p + 3 * stride, _mm512_extractf32x4_ps(v, 3));
+  }
+  SLUICE_INLINE static void store_half_quarters(float* p, std::int64_t stride, F v) {
+    const auto put = [](float* to, __m128 quarter) {
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_castps_si128(quarter));
+    };
+    put(p, _mm512_castps512_ps128(v));
+    put(p + stride, _mm512_extractf32x4_ps(v, 1));
+    put(p + 2 * stride, _mm512_extractf32x4_ps(v, 2));
+    put(p + 3 * stride, _mm512_extractf32x4_ps(v, 3));
+  }
   SLUICE_INLINE static float max_lane(F v) {
     const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
@@ -292,6 +320,14 @@ struct Avx512 {
     }
   }
 
+ protected:
+  SLUICE_INLINE static F pair_low(F a, F b) {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+  SLUICE_INLINE static F pair_high(F a, F b) {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+
  private:
   // Sign extension fills the bits above the sign, and a mask keeps only the topmost one. Adding to
   // the magnitude overflows for NaN only; the carry makes the float16 a NaN too.
@@ -301,12 +337,6 @@ struct Avx512 {
     const __m256i carried = _mm256_add_epi16(_mm256_and_si256(moved, _mm256_set1_epi16(0x3F80)),
                                              _mm256_set1_epi16(0x80));
     return _mm256_or_si256(moved, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000)));
-  }
-  SLUICE_INLINE static F pair_low(F a, F b) {
-    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
-  }
-  SLUICE_INLINE static F pair_high(F a, F b) {
-    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
   }
 };
 

@@ -44,6 +44,10 @@ struct Avx512Bf16 : Avx512 {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
 
+  // Adds the products of 16 pairs.
+  SLUICE_INLINE static F add_pairs(__m512i x, __m512i w, F sum) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
+  }
   // Eight blocks of INT4, two at a time: their scales first.
   struct EightI4 {
     static constexpr int kBytes = 144;

@@ -1,0 +1,249 @@
+// Products of x in BF16 on units that multiply pairs of BF16. Rows of x are packed four at a time,
+// and six columns of the weight are put (widened, where they are in another type) into a panel that
+// stays in the first-level cache: K runs in passes, and the rows of x that a pass needs stay in the
+// second-level cache. Rows in place would share sets of the caches, as their distance is a power
+// of two as a rule.
+//
+// The order of sums: each pass of kPairsPass elements is summed as DotBf16Pairs does, over lanes
+// too, and the passes are added in order. DotTile does the same for policies with a kPass, so a
+// row's bits do not depend on the kernel. Included by kernels_*.cpp only; see simd_avx512.h.
+#pragma once
+
+#include "device/cpu/kernels/matmul.h"
+
+namespace sluice::kernels {
+
+inline constexpr int kPanelRows = 4;
+inline constexpr int kPanelCols = 6;
+inline constexpr std::int64_t kPanelLine = 32;  // elements
+inline constexpr std::int64_t kPanelLineStep = kPanelCols * kPanelLine;
+inline constexpr std::int64_t kPackedLineStep = kPanelRows * kPanelLine;
+
+// A register tile over one pass: `rows` rows of a packed group by the panel's columns.
+template <class S, int rows>
+struct PanelTile {
+  using F = typename S::F;
+
+  // Adds to `out` unless `first`. Meanwhile fetches the group at `next`.
+  static void run(const std::uint16_t* x, const std::uint16_t* panel, std::int64_t lines,
+                  const std::uint16_t* next, bool first, int cols, float* out,
+                  std::int64_t stride) {
+    F sums[kPanelRows][kPanelCols];
+#pragma GCC unroll 4
+    for (int r = 0; r < kPanelRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kPanelCols; ++c) sums[r][c] = S::zero();
+    }
+    const std::int64_t ahead = next - x;
+    for (const std::uint16_t* const end = x + lines * kPackedLineStep; x != end;
+         x += kPackedLineStep, panel += kPanelLineStep) {
+      __m512i xs[rows];
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) {
+        xs[r] = _mm512_load_si512(x + r * kPanelLine);
+        _mm_prefetch(reinterpret_cast<const char*>(x + ahead + r * kPanelLine), _MM_HINT_T0);
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < kPanelCols; ++c) {
+        const __m512i w = _mm512_load_si512(panel + c * kPanelLine);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) sums[r][c] = S::add_pairs(xs[r], w, sums[r][c]);
+      }
+    }
+    store(sums, first, cols, out, stride);
+  }
+
+ private:
+  // Sums over lanes by the tree of DotTile, for all rows at once: quarter r of a vector is row r.
+  SLUICE_INLINE static void store(const F (&sums)[kPanelRows][kPanelCols], bool first, int cols,
+                                  float* out, std::int64_t stride) {
+    F quarters[kPanelCols];
+#pragma GCC unroll 8
+    for (int c = 0; c < kPanelCols; ++c) {
+      quarters[c] = S::quarter_sums(sums[0][c], sums[1][c], sums[2][c], sums[3][c]);
+    }
+    const F four = S::lane_sums(quarters[0], quarters[1], quarters[2], quarters[3]);
+    const F two = S::lane_sums(quarters[4], quarters[5], quarters[4], quarters[5]);
+    const auto four_mask = static_cast<__mmask8>((1U << (cols < 4 ? cols : 4)) - 1U);
+    const auto two_mask = static_cast<__mmask8>((1U << (cols < 4 ? 0 : cols - 4)) - 1U);
+    put<0>(four, two, first, cols, four_mask, two_mask, out);
+    if constexpr (rows > 1) put<1>(four, two, first, cols, four_mask, two_mask, out + stride);
+    if constexpr (rows > 2) put<2>(four, two, first, cols, four_mask, two_mask, out + 2 * stride);
+    if constexpr (rows > 3) put<3>(four, two, first, cols, four_mask, two_mask, out + 3 * stride);
+  }
+
+  template <int row>
+  SLUICE_INLINE static void put(F four, F two, bool first, int cols, __mmask8 four_mask,
+                                __mmask8 two_mask, float* out) {
+    __m128 a = _mm512_extractf32x4_ps(four, row);
+    __m128 b = _mm512_extractf32x4_ps(two, row);
+    if (cols == kPanelCols) {
+      if (!first) {
+        a = _mm_add_ps(_mm_loadu_ps(out), a);
+        b = _mm_add_ps(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<__m128i*>(out + 4))), b);
+      }
+      _mm_storeu_ps(out, a);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(out + 4), _mm_castps_si128(b));
+      return;
+    }
+    if (!first) {
+      a = _mm_add_ps(_mm_maskz_loadu_ps(four_mask, out), a);
+      b = _mm_add_ps(_mm_maskz_loadu_ps(two_mask, out + 4), b);
+    }
+    _mm_mask_storeu_ps(out, four_mask, a);
+    _mm_mask_storeu_ps(out + 4, two_mask, b);
+  }
+};
+
+// `Source`: what the weight is (panel_sources.h). place(col, k) is the address of element k of
+// column `col`, or where the column ends. fill(col, k, end, to) writes elements [k, end) of it in
+// BF16, in lines kPanelLineStep elements apart. The rest of the last line may be any numbers:
+// zeros multiply them.
+template <class S, class Source>
+class Panels {
+ public:
+  Panels(const MatmulPiece& p, Source& source)
+      : p_(p), source_(source), x_(reinterpret_cast<std::uint16_t*>(p.wide)), panel_(x_ + kInput) {}
+
+  void run() {
+    for (std::int64_t row = p_.row_begin; row < p_.row_end; row += kChunk) {
+      const std::int64_t rows = row + kChunk < p_.row_end ? kChunk : p_.row_end - row;
+      const std::int64_t groups = (rows + kPanelRows - 1) / kPanelRows;
+      // Few rows: all passes of a tile of columns follow each other, so that rows of the weight are
+      // read from their beginning to their end.
+      const std::int64_t fits = kInput / (groups * kPanelRows * kPairsPass);
+      const std::int64_t step = fits * kPairsPass;
+      for (std::int64_t k = 0; k < p_.depth; k += step) {
+        const std::int64_t end = k + step < p_.depth ? k + step : p_.depth;
+        for (std::int64_t from = k; from < end; from += kPairsPass) {
+          pack(row, rows, from, pass_end(from), packed(groups, from - k));
+        }
+        multiply(row, rows, k, end);
+      }
+    }
+    if (p_.bias != nullptr) add_bias<S>(p_);
+  }
+
+ private:
+  // Rows of x beside which a panel's filling is small, and which fit into a cache of 1 MiB with a
+  // pass of a piece's columns.
+  static constexpr std::int64_t kChunk = 256;
+  static constexpr std::int64_t kInput = kChunk * kPairsPass;
+  static constexpr std::int64_t kPanel = kPanelCols * kPairsPass;
+  static_assert((kInput + kPanel) * 2 <= kManyFloats * 4);
+
+  std::int64_t pass_end(std::int64_t k) const {
+    return k + kPairsPass < p_.depth ? k + kPairsPass : p_.depth;
+  }
+  std::uint16_t* packed(std::int64_t groups, std::int64_t k) const {
+    return x_ + groups * kPanelRows * k;
+  }
+
+  void pack(std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end,
+            std::uint16_t* to) const {
+    const std::int64_t lines = (end - k + kPanelLine - 1) / kPanelLine;
+    const std::int64_t whole = (end - k) / kPanelLine;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto* from = static_cast<const std::uint16_t*>(p_.x) + (row + r) * p_.x_stride + k;
+      std::uint16_t* line =
+          to + r / kPanelRows * lines * kPackedLineStep + r % kPanelRows * kPanelLine;
+      for (std::int64_t i = 0; i < whole; ++i, line += kPackedLineStep) {
+        _mm512_store_si512(line, S::load_pairs(from + i * kPanelLine));
+      }
+      if (whole == lines) continue;
+      const auto left = static_cast<int>(end - k - whole * kPanelLine);
+      _mm512_store_si512(line, S::load_pairs(from + whole * kPanelLine, left));
+    }
+  }
+
+  void multiply(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+    const std::int64_t groups = (rows + kPanelRows - 1) / kPanelRows;
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
+      const auto cols =
+          static_cast<int>(col + kPanelCols < p_.col_end ? kPanelCols : p_.col_end - col);
+      for (std::int64_t k = begin; k < end; k += kPairsPass) {
+        const std::int64_t stop = pass_end(k);
+        const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
+        // The products of one group are short: there a part is fetched beside each column's
+        // filling.
+        Ahead ahead = stop < end
+                          ? Ahead(*this, col, stop, groups > 1 ? groups : cols)
+                          : Ahead(*this, col + kPanelCols, begin, groups > 1 ? groups : cols);
+        for (int c = 0; c < cols; ++c) {
+          source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
+          if (groups == 1) ahead.fetch();
+        }
+        const std::uint16_t* const x = packed(groups, k - begin);
+        for (std::int64_t group = 0; group < groups; ++group) {
+          if (groups > 1) ahead.fetch();
+          const std::uint16_t* const from = x + group * lines * kPackedLineStep;
+          const std::uint16_t* const next = group + 1 < groups ? from + lines * kPackedLineStep : x;
+          const std::int64_t first = row + group * kPanelRows;
+          multiply_group(row + rows - first, from, lines, next, k == 0, cols,
+                         p_.out + first * p_.out_stride + col);
+        }
+      }
+    }
+  }
+
+  SLUICE_INLINE void multiply_group(std::int64_t rows, const std::uint16_t* x, std::int64_t lines,
+                                    const std::uint16_t* next, bool first, int cols,
+                                    float* out) const {
+    const auto run = [&](auto tile) {
+      decltype(tile)::run(x, panel_, lines, next, first, cols, out, p_.out_stride);
+    };
+    switch (rows) {
+      case 1: return run(PanelTile<S, 1>());
+      case 2: return run(PanelTile<S, 2>());
+      case 3: return run(PanelTile<S, 3>());
+      default: return run(PanelTile<S, 4>());
+    }
+  }
+
+  // Fetches what the panel at a column and a place along K is filled from, in some parts: all at
+  // once, the lines would wait for each other, and what is computed meanwhile for them.
+  class Ahead {
+   public:
+    Ahead(const Panels& panels, std::int64_t col, std::int64_t k, std::int64_t parts) {
+      const std::int64_t left = panels.p_.col_end - col;
+      if (left <= 0) return;
+      row_ = panels.source_.place(col, k);
+      row_bytes_ = panels.source_.place(col, panels.pass_end(k)) - row_;
+      stride_ = panels.source_.place(col + 1, k) - row_;
+      rows_ = left < kPanelCols ? left : kPanelCols;
+      share_ = (rows_ * ((row_bytes_ + kBytes - 1) / kBytes) + parts - 1) / parts;
+    }
+    SLUICE_INLINE void fetch() {
+      for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
+        _mm_prefetch(reinterpret_cast<const char*>(row_ + at_), _MM_HINT_T1);
+        at_ += kBytes;
+        if (at_ < row_bytes_) continue;
+        at_ = 0;
+        row_ += stride_;
+        --rows_;
+      }
+    }
+
+   private:
+    static constexpr std::int64_t kBytes = 64;
+    const std::uint8_t* row_ = nullptr;
+    std::int64_t row_bytes_ = 0;
+    std::int64_t stride_ = 0;
+    std::int64_t rows_ = 0;
+    std::int64_t share_ = 0;
+    std::int64_t at_ = 0;
+  };
+
+  const MatmulPiece& p_;
+  Source& source_;
+  std::uint16_t* const x_;
+  std::uint16_t* const panel_;
+};
+
+template <class Source>
+void matmul_panels(const MatmulPiece& p) {
+  Source source(p);
+  Panels<typename Source::Simd, Source>(p, source).run();
+}
+
+}  // namespace sluice::kernels
