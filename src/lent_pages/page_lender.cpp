@@ -240,7 +240,7 @@ struct PageLender::Impl {
     }
     count();
     for (Borrower& borrower : borrowers) tell(borrower);
-    std::erase_if(borrowers, [this](Borrower& borrower) {
+    std::erase_if(borrowers, [](Borrower& borrower) {
       if (borrower.broken) end(borrower);
       return borrower.broken;
     });

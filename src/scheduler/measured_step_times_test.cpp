@@ -46,16 +46,16 @@ TEST(MeasuredStepTimes, StepsLikeThoseSeenArePredicted) {
   for (int i = 0; i < 400; ++i) {
     StepFeatures f = decode_at(static_cast<std::int32_t>(random.below(3000)));
     if (i % 2 == 0) {
-      f.add_chunk(static_cast<std::int32_t>(random.below(3000)),
-                  static_cast<std::int32_t>(1 + random.below(500)), false);
+      const auto tokens = static_cast<std::int32_t>(1 + random.below(500));
+      f.add_chunk(static_cast<std::int32_t>(random.below(3000)), tokens, false);
     }
     times.observe(f, machine_ns(f));
   }
   const StepTimePredictor& p = times.predictor();
   for (int i = 0; i < 200; ++i) {
     StepFeatures f = decode_at(static_cast<std::int32_t>(random.below(3000)));
-    f.add_chunk(static_cast<std::int32_t>(random.below(3000)),
-                static_cast<std::int32_t>(1 + random.below(400)), false);
+    const auto tokens = static_cast<std::int32_t>(1 + random.below(400));
+    f.add_chunk(static_cast<std::int32_t>(random.below(3000)), tokens, false);
     EXPECT_NEAR(p.time_ns(f) / machine_ns(f), 1, 0.35) << f.tokens << " tokens";
   }
   EXPECT_NEAR(p.time_ns(decode_at(100)) / machine_ns(decode_at(100)), 1, 0.05);

@@ -209,8 +209,8 @@ TEST(FairPolicy, WaitsAreBounded) {
       const int alive = h.scheduler.num_running() + h.scheduler.num_waiting();
       if (i < 600 && alive < 20 && rng.below(4) == 0) {
         const auto length = static_cast<std::int32_t>(1 + rng.below(60));
-        h.add(length, static_cast<std::int32_t>(1 + rng.below(120)),
-              static_cast<TokenId>(rng.below(900)));
+        const auto first = static_cast<TokenId>(rng.below(900));
+        h.add(length, static_cast<std::int32_t>(1 + rng.below(120)), first);
       }
       most_alive = std::max(most_alive, alive + 1);
       const BatchPlan& plan = h.plan();

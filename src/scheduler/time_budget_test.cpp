@@ -248,8 +248,8 @@ TEST(TimeBudgetTest, PredictionsKeepTheLimitWhateverHappens) {
     SchedulerHarness h(options_with(time));
     for (int step = 0; step < 150; ++step) {
       if (random.below(12) == 0) {
-        h.add(1 + static_cast<std::int32_t>(random.below(600)),
-              1 + static_cast<std::int32_t>(random.below(80)));
+        const auto answer = static_cast<std::int32_t>(1 + random.below(80));
+        h.add(static_cast<std::int32_t>(1 + random.below(600)), answer);
       }
       if (!h.scheduler.has_work()) continue;
       const TimePoint start = h.now;

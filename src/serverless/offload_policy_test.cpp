@@ -96,7 +96,8 @@ RandomItems random_items(SplitMix64& random, std::int32_t count) {
         i == 0 || random.below(3) == 0
             ? -1
             : static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(i)));
-    result.items.push_back(item_of(bytes, random.uniform() * 10, needs, random.below(8) == 0));
+    const bool in_use = random.below(8) == 0;
+    result.items.push_back(item_of(bytes, random.uniform() * 10, needs, in_use));
     result.bytes += bytes;
   }
   return result;

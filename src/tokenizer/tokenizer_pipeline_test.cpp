@@ -271,7 +271,8 @@ TEST(TokenDecoder, ReplaceInJoinedTextFindsWhatSpansTokens) {
     Pieces tokens;
     std::string whole;
     for (std::size_t n = rng() % 20; n > 0; --n) {
-      tokens.emplace_back(rng() % 3, "aab"[rng() % 3]);
+      const char letter = "aab"[rng() % 3];
+      tokens.emplace_back(rng() % 3, letter);
       whole += tokens.back();
     }
     ASSERT_EQ(decode(decoder, tokens), decode(decoder, {whole})) << whole;
