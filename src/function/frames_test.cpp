@@ -206,7 +206,7 @@ TEST(FunctionFrames, AGrammarBeyondTheLimitIsRefusedByName) {
   const auto large = compile_or_fail(regex_grammar(pattern), test_vocabulary({"ab"}));
   const Status refused = check_grammar(*large);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.error().message, HasSubstr("too large"));
   EXPECT_GT(large->image().size(), kMaxGrammarImage);
   EXPECT_LT(large->image().size(), kMaxFrameBytes);
