@@ -1,5 +1,5 @@
-"""Networks that fail between a gateway and its agent (docs/serverless.md#leases-and-epochs): each has a
-network namespace of its own, and the link between them is cut, or loses one direction.
+"""Networks that fail between a gateway and its agent (docs/serverless.md#leases-and-epochs): each
+has a network namespace of its own, and the link between them is cut, or loses one direction.
 
 Leases end on a loaded machine, so ctest does not run it: make campaign NAME=agent-partition, as
 root.
@@ -10,8 +10,8 @@ import time
 import pytest
 
 from agents import Agent, certificate_options, make_authority, make_certificate, write_token
-from gateway_test import (ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, ask, stop_functions, text_of,
-                          write_config)
+from gateway_test import (ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, ask, stop_functions,
+                          text_of, write_config)
 from network import Apart, a_network
 from processes import await_gone, functions_of
 from serving import LONG_WAIT, PATIENCE, free_port
@@ -54,7 +54,7 @@ def part(server, agent, fault, joined):
     # The call goes to the agent and ends at the latest with the lease.
     assert ask(server, "b", "pirate").status >= 500
     assert time.monotonic() - began < EXPIRY + LONG_WAIT * PATIENCE
-    # The next one is answered by the gateway's machine, when the agent has surely ended the function.
+    # The gateway's machine answers the next one, once the agent has surely ended the function.
     assert text_of(ask(server, "b", "pirate")) == expected
     assert functions_of(agent.process.pid) == []
     assert len(functions_of(server.process.pid)) == 1
