@@ -98,13 +98,14 @@ TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
 }
 
 // FP8 matrices used directly, codes times scales: the error is at most PyTorch's with the same
-// values in 16 bits. Matrices expanded to F32 or 16 bits are compared above. AMX computes with
-// BF16, whose steps are eight times those of F16.
+// values in 16 bits. Matrices expanded to F32 or 16 bits are compared above. AMX and
+// AVX-512 BF16 compute with BF16, whose steps are eight times those of F16.
 class Fp8ModelsTest : public GoldenModelsTest {};
 TEST_P(Fp8ModelsTest, MatricesUsedDirectly) {
   const GoldenError ours = error_of("fp8");
   GoldenError torch = golden_.torch_error.at(golden_.dtype);
-  if (golden_.dtype == "f16" && available_cpu_isas().back() == CpuIsa::kAmx) {
+  const CpuIsa isa = available_cpu_isas().back();
+  if (golden_.dtype == "f16" && (isa == CpuIsa::kAmx || isa == CpuIsa::kAvx512Bf16)) {
     torch.max *= 8;
     torch.rms *= 8;
   }
