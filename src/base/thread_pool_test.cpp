@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <numeric>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -118,12 +117,16 @@ TEST(ThreadPool, IgnoresEmptyLoops) {
 
 TEST(ThreadPool, SpreadsSlowTasksOverThreads) {
   ThreadPool pool(4);
-  std::vector<std::thread::id> ids(4);
-  pool.parallel_for(4, [&](int i) {
-    ids[static_cast<std::size_t>(i)] = std::this_thread::get_id();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::atomic<int> begun = 0;
+  // Each task waits for another one, which only another thread can begin.
+  const auto end = steady_clock::now() + std::chrono::seconds(60);
+  pool.parallel_for(4, [&](int) {
+    ++begun;
+    while (begun < 2 && steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_GE(begun, 2);
   });
-  EXPECT_GT(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 1U);
 }
 
 TEST(ThreadPool, WakesSleepingWorkers) {

@@ -74,10 +74,10 @@ StepLimits limits(std::int32_t seqs, std::int32_t context, std::int32_t tokens,
   return result;
 }
 
-bool go_on(const ProfilerProgress& progress) {
+constexpr auto kGoOn = [](const ProfilerProgress& progress) {
   EXPECT_LE(progress.measured, progress.points);
   return true;
-}
+};
 
 TEST(ProfilerTest, FindsTheLawOfANoisyMachine) {
   ManualClock clock;
@@ -86,7 +86,7 @@ TEST(ProfilerTest, FindsTheLawOfANoisyMachine) {
   const StepLimits l = limits(32, 8192, 512);
   StepRunner runner(l, executor, clock);
   const auto grid = profile_grid(runner, l);
-  const auto points = measure_points(runner, grid, {.time_limit = seconds(600)}, clock, go_on);
+  const auto points = measure_points(runner, grid, {.time_limit = seconds(600)}, clock, kGoOn);
   ASSERT_TRUE(points);
   EXPECT_EQ(points->size(), grid.size());
   MachineProfile profile;
@@ -118,7 +118,7 @@ TEST(ProfilerTest, PlansKeepTheirPromisesToAnExecutor) {
     EXPECT_GE(executor.copies + 4, static_cast<std::size_t>(l.kv.num_blocks - 1));
     const auto grid = profile_grid(runner, l);
     const auto points =
-        measure_points(runner, grid, {.time_limit = seconds(60), .repeats = 2}, clock, go_on);
+        measure_points(runner, grid, {.time_limit = seconds(60), .repeats = 2}, clock, kGoOn);
     ASSERT_TRUE(points);
     EXPECT_EQ(points->size(), grid.size());
   }
@@ -131,7 +131,7 @@ TEST(ProfilerTest, StaysWithinItsTimeAndKeepsWhatMatters) {
     const StepLimits l = limits(64, 8192, 2048);
     StepRunner runner(l, executor, clock);
     const auto points =
-        measure_points(runner, profile_grid(runner, l), {.time_limit = limit}, clock, go_on);
+        measure_points(runner, profile_grid(runner, l), {.time_limit = limit}, clock, kGoOn);
     ASSERT_TRUE(points);
     // A step is begun when it is expected to end in time; contexts make it longer than that.
     EXPECT_LE(static_cast<double>(clock.now().since_start.count()),
@@ -151,7 +151,7 @@ TEST(ProfilerTest, OneLongStepDoesNotEndMeasuring) {
   StepRunner runner(l, executor, clock);
   const auto grid = profile_grid(runner, l);
   const auto points =
-      measure_points(runner, grid, {.time_limit = seconds(40), .repeats = 2}, clock, go_on);
+      measure_points(runner, grid, {.time_limit = seconds(40), .repeats = 2}, clock, kGoOn);
   ASSERT_TRUE(points);
   EXPECT_GT(points->size(), grid.size() / 2);
   for (const ProfilePoint& point : *points) EXPECT_LT(point.median_ns, 3e9);
@@ -167,7 +167,7 @@ TEST(ProfilerTest, TheSameSeedGivesTheSameOrder) {
     MachineProfile profile = test::test_profile(0);
     profile.points =
         *measure_points(runner, profile_grid(runner, l),
-                        {.time_limit = seconds(5), .repeats = 3, .seed = seed}, clock, go_on);
+                        {.time_limit = seconds(5), .repeats = 3, .seed = seed}, clock, kGoOn);
     return profile_to_json(profile);
   };
   EXPECT_EQ(measure(1), measure(1));
@@ -186,7 +186,7 @@ TEST(ProfilerTest, SmallEnginesAreMeasuredAsFarAsTheyGo) {
   EXPECT_FALSE(runner.can_run({}));
   const auto grid = profile_grid(runner, l);
   ASSERT_FALSE(grid.empty());
-  const auto points = measure_points(runner, grid, {.time_limit = seconds(60)}, clock, go_on);
+  const auto points = measure_points(runner, grid, {.time_limit = seconds(60)}, clock, kGoOn);
   ASSERT_TRUE(points);
   MachineProfile profile;
   profile.points = *points;

@@ -460,23 +460,27 @@ TEST_F(ThreadedEngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBa
   gate_.close();
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 70)));
   ASSERT_TRUE(gate_.await_arrivals(1));
-  ASSERT_TRUE(loop_->submit(request(21, 20, 70)));  // stays in the inbox
-  std::thread opener([&] {
-    std::this_thread::sleep_for(20ms);
-    gate_.open();
-  });
-  loop_->stop();
-  opener.join();
+  std::thread stopper([&] { loop_->stop(); });
+  // They stay in the inbox. The gate opens once the loop takes no more, so it knows of its end.
+  RequestId last = 20;
+  for (;;) {
+    const auto submitted = loop_->submit(request(last + 1, 20, 70));
+    if (submitted) ++last;
+    if (!submitted && submitted.error().code == ErrorCode::kUnavailable) break;
+    std::this_thread::sleep_for(1ms);
+  }
+  gate_.open();
+  stopper.join();
   EXPECT_LE(gate_.arrived(), 2);
   EXPECT_EQ(loop_->state(), EngineState::kStopped);
   take();
-  EXPECT_EQ(seen_.size(), 21U);
+  EXPECT_EQ(seen_.size(), last);
   for (const auto& [choice, s] : seen_) {
     EXPECT_EQ(s.reason, FinishReason::kCancelled) << choice.first;
     EXPECT_EQ(s.ends, 1);
   }
   EXPECT_EQ(loop_->unfinished_requests(), 0);
-  const auto refused = loop_->submit(request(22, 5, 5));
+  const auto refused = loop_->submit(request(last + 1, 5, 5));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   loop_->stop();

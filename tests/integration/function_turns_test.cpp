@@ -215,7 +215,12 @@ TEST_F(GreedyFunctionTest, ATurnThatIsNeverReturnedDisturbsSiblingsForLessThanAS
 }
 
 TEST_F(GreedyFunctionTest, ComputingWithoutATurnDisturbsSiblingsForLessThanASecond) {
-  EXPECT_LE(disturbance("ignores", 50ms, 3s), 900ms);
+  // As above, one of three tries is enough.
+  Duration least = disturbance("ignores", 50ms, 3s);
+  for (int i = 0; i < 2 && least > 900ms; ++i) {
+    least = std::min(least, disturbance("ignores", 50ms, 3s));
+  }
+  EXPECT_LE(least, 900ms);
   if (turns_->totals().suspensions > 0) return;
   // The limit is CPU time, which a busy machine may not have given it.
   const double cores = greedy_cores();
