@@ -210,9 +210,6 @@ Status parse_memory_share(const EngineOptionTexts& texts, EngineOptions& options
 Status parse_kv_ram(const EngineOptionTexts& texts, EngineOptions& options) {
   if (texts.kv_ram.empty()) return {};
   ASSIGN_OR_RETURN(options.kv_ram, parse_memory_size("--kv-ram", texts.kv_ram));
-  if (options.kv_disk) {
-    return invalid_argument("--kv-ram and --kv-disk exclude each other: there is one tier");
-  }
   if (!texts.prefix_caching) {
     return invalid_argument(
         "--kv-ram needs the prefix cache, which --no-enable-prefix-caching turns off");

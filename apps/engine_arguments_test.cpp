@@ -144,12 +144,6 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong(
       [](auto& t) {
         t.kv_ram = "1GiB";
-        t.kv_disk = "kv:1GiB";
-      },
-      "--kv-ram and --kv-disk");
-  wrong(
-      [](auto& t) {
-        t.kv_ram = "1GiB";
         t.prefix_caching = false;
       },
       "--kv-ram needs the prefix cache");

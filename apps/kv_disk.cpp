@@ -16,6 +16,7 @@
 #include "base/memory_size.h"
 #include "base/sha256.h"
 #include "offload/disk_tier.h"
+#include "offload/stacked_tier.h"
 #include "offload/tier_folder.h"
 #include "offload/tier_secret.h"
 
@@ -182,7 +183,7 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
 
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
-                   LoadedExecutor& executor) {
+                   std::unique_ptr<KvTier> before, LoadedExecutor& executor) {
   DiskTier::Options disk;
   disk.folder = folder_of(*options.kv_disk);
   const std::int64_t stream_bytes = options.kv_disk->stream_bytes;
@@ -205,7 +206,17 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   executor.kv_identity.model_digest = secret_digest(disk.secret, disk.identity);
   const std::int32_t pages = (*tier)->num_pages();
   const int reads = (*tier)->reads_at_once();
-  if (auto added = add_tier(*std::move(tier), options.kv_disk->eviction, executor); !added) {
+  std::unique_ptr<KvTier> all = *std::move(tier);
+  if (before != nullptr) {
+    if (before->num_pages() > pages) {
+      log_warning(fmt::format(
+          "--kv-ram has room for {} blocks and {} only for {}: the disk keeps all blocks that are "
+          "in RAM, so a part of the RAM stays unused",
+          before->num_pages(), disk.folder, pages));
+    }
+    all = std::make_unique<StackedTier>(std::move(before), std::move(all));
+  }
+  if (auto added = add_tier(std::move(all), options.kv_disk->eviction, executor); !added) {
     return with_context("--kv-disk", added.error());
   }
   log_tier(disk, executor.stored.size(), pages, reads);

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
+#include "offload/kv_tier.h"
 #include "server/resume_store.h"
 #include "snapshot/snapshot.h"
 
@@ -24,10 +25,11 @@ namespace sluice {
 Result<KvDiskSettings> parse_kv_disk(std::string_view text);
 
 // Opens the tier that `options` name and gives it to the executor, whose identity then names blocks
-// under the secret. `known`: digests that the start has. REQUIRES: options.kv_disk.
+// under the secret. `before`: a faster tier before the disk, or null. `known`: digests that the
+// start has. REQUIRES: options.kv_disk.
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
-                   LoadedExecutor& executor);
+                   std::unique_ptr<KvTier> before, LoadedExecutor& executor);
 
 // Where answers that a stopping server could not finish lie: beside the blocks. REQUIRES: this
 // process has the folder. Shared: the service and its workers' jobs use it.

@@ -33,7 +33,8 @@ Status check_memory(std::int64_t bytes, bool shared, const LoadedExecutor& execu
 
 }  // namespace
 
-Status add_kv_ram(std::int64_t bytes, const Device& device, LoadedExecutor& executor) {
+Result<std::unique_ptr<KvTier>> open_kv_ram(std::int64_t bytes, const Device& device,
+                                            const LoadedExecutor& executor) {
   RamTier::Options options;
   options.max_bytes = bytes;
   options.block_bytes = executor.contents->block_bytes();
@@ -48,11 +49,9 @@ Status add_kv_ram(std::int64_t bytes, const Device& device, LoadedExecutor& exec
   auto tier = RamTier::open(options);
   if (!tier) return with_context(std::string(kOption), tier.error());
   const std::int32_t pages = (*tier)->num_pages();
-  auto added = add_tier(*std::move(tier), TierEviction::kLeastRecent, executor);
-  if (!added) return with_context(std::string(kOption), added.error());
   log_info(fmt::format("{}: room for {}{} blocks of {} KiB", kOption, options.packs ? "up to " : "",
                        pages, options.block_bytes >> 10));
-  return {};
+  return std::unique_ptr<KvTier>(*std::move(tier));
 }
 
 }  // namespace sluice

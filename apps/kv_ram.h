@@ -3,16 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/result.h"
 #include "device/device.h"
 #include "engine/engine_loader.h"
+#include "offload/kv_tier.h"
 
 namespace sluice {
 
-// Gives the executor a tier of `bytes` bytes. Blocks are packed if the device computes in the same
-// memory. kUnsupported: packing does not gain on this model's KV. kInvalidArgument: the memory is
-// not there, or has no room for a block.
-Status add_kv_ram(std::int64_t bytes, const Device& device, LoadedExecutor& executor);
+// A tier of `bytes` bytes for the executor's blocks. Blocks are packed if the device computes in
+// the same memory. kUnsupported: packing does not gain on this model's KV. kInvalidArgument: the
+// memory is not there, or has no room for a block.
+Result<std::unique_ptr<KvTier>> open_kv_ram(std::int64_t bytes, const Device& device,
+                                            const LoadedExecutor& executor);
 
 }  // namespace sluice

@@ -1,5 +1,8 @@
 #include "apps/local_engine.h"
 
+#include <memory>
+#include <utility>
+
 #include "apps/kv_disk.h"
 #include "apps/kv_ram.h"
 #include "apps/make_device.h"
@@ -20,12 +23,18 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
   if (needs_profile(options.budget_mode)) timeline.mark("token budget");
   ASSIGN_OR_RETURN(LoadedExecutor executor, load_executor(directory, chosen, *local.device,
                                                           *local.pool, timeline, &snapshot));
-  if (chosen.kv_disk) {
-    RETURN_IF_ERROR(
-        add_kv_disk(directory, chosen, snapshot.model(), *local.device, clock, executor));
-    timeline.mark("KV disk");
+  std::unique_ptr<KvTier> ram;
+  if (chosen.kv_ram) {
+    ASSIGN_OR_RETURN(ram, open_kv_ram(*chosen.kv_ram, *local.device, executor));
   }
-  if (chosen.kv_ram) RETURN_IF_ERROR(add_kv_ram(*chosen.kv_ram, *local.device, executor));
+  if (chosen.kv_disk) {
+    RETURN_IF_ERROR(add_kv_disk(directory, chosen, snapshot.model(), *local.device, clock,
+                                std::move(ram), executor));
+    timeline.mark("KV disk");
+  } else if (ram != nullptr) {
+    auto added = add_tier(std::move(ram), TierEviction::kLeastRecent, executor);
+    if (!added) return with_context("--kv-ram", added.error());
+  }
   if (chosen.lent_memory) {
     auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes());
     if (!tier) return with_context("--borrow-pages", tier.error());

@@ -28,7 +28,7 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 # Who may include whom, below src/. A folder may always include itself.
 INCLUDES = {
     "base": [], "workload": ["base"], "function_sim": ["base", "serverless", "workload"],
-    "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
+    "sandbox": ["base"], "snapshot": ["base"], "offload": ["base", "kv"], "serverless": ["base"],
     "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "membership": ["base"],
     "lending": ["base", "membership"], "lent_pages": ["base", "offload", "lending"],

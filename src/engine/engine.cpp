@@ -109,6 +109,7 @@ Status Engine::fill_pipeline(TimePoint now) {
 ResourceView Engine::resources() const {
   ResourceView resources;
   resources.completed = completed_;
+  resources.lost_pages = lost_pages_;
   resources.kv_backed_blocks = executor_->kv_backed_blocks();
   resources.kv_growth_failed = executor_->kv_growth_failed();
   resources.kv_limit_blocks = kv_limit_;
@@ -121,6 +122,7 @@ void Engine::set_kv_limit(std::int32_t blocks) {
   // For requests that come before the next plan.
   ResourceView view = resources();
   view.completed = {};
+  view.lost_pages = {};
   scheduler_->take_memory(clock_.now(), view);
 }
 
@@ -137,6 +139,7 @@ Status Engine::grow_kv(std::int32_t blocks) {
   if (plan.kv_blocks <= backed) return {};
   RETURN_IF_ERROR(executor_->submit(plan));
   completed_.clear();
+  lost_pages_.clear();
   scheduler_->take_memory(clock_.now(), resources());
   return {};
 }
@@ -170,6 +173,8 @@ Status Engine::restore_blocks(std::span<const Hash128> names, StoredBlock stored
 Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   completed_.clear();
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
+  lost_pages_.clear();
+  executor_->take_lost_pages(lost_pages_);
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
   const PagingStats& paging = scheduler_->paging_stats();

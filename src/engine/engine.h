@@ -142,6 +142,10 @@ class Engine {
   // Whether the tier below takes blocks now.
   bool tier_accepts_saves() const { return executor_->tier_accepts_saves(); }
   // The memory of this machine that its blocks take.
+  // KvTier::levels().
+  TierLevels tier_levels() const {
+    return contents_ == nullptr ? TierLevels{} : contents_->tier_levels();
+  }
   std::int64_t tier_memory_bytes() const {
     return contents_ == nullptr ? 0 : contents_->tier_memory_bytes();
   }
@@ -232,6 +236,7 @@ class Engine {
   SequenceId next_sequence_ = 1;
 
   std::vector<TransferResult> completed_;  // reported by the executor, not yet to the scheduler
+  std::vector<PagedBlock> lost_pages_;     // the same
   std::int64_t transfers_ = 0;             // started and not yet reported to the scheduler
   std::int32_t kv_limit_ = 0;
 

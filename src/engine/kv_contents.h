@@ -35,6 +35,8 @@ class KvContents {
   virtual KvStream::Bytes streamed_bytes() const = 0;
   // KvTier::memory_bytes(); 0 without a tier.
   virtual std::int64_t tier_memory_bytes() const = 0;
+  // KvTier::levels().
+  virtual TierLevels tier_levels() const = 0;
 };
 
 }  // namespace sluice

@@ -114,6 +114,9 @@ class ModelRunner final : public Executor,
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
   bool tier_accepts_saves() const override { return pages_ && pages_->accepts_saves(); }
+  void take_lost_pages(std::vector<PagedBlock>& lost) override {
+    if (pages_) pages_->take_lost(lost);
+  }
   Status flush_tier(Duration at_most) override {
     return pages_ ? pages_->flush(at_most) : Status{};
   }
@@ -135,6 +138,7 @@ class ModelRunner final : public Executor,
     return streamed_ ? streamed_->bytes() : KvStream::Bytes{};
   }
   std::int64_t tier_memory_bytes() const override { return pages_ ? pages_->memory_bytes() : 0; }
+  TierLevels tier_levels() const override { return pages_ ? pages_->levels() : TierLevels{}; }
   void end_stream(SequenceId sequence) override {
     if (streamed_) streamed_->end(sequence);
   }

@@ -135,6 +135,14 @@ Status PageTransfers::poll(std::vector<TransferResult>& completed) {
   return {};
 }
 
+void PageTransfers::take_lost(std::vector<PagedBlock>& lost) {
+  lost_.clear();
+  tier_->take_lost(lost_);
+  for (const TierPage& page : lost_) {
+    lost.push_back({.page = page.page, .group = page.group, .name = page.name, .tenant = {}});
+  }
+}
+
 Status PageTransfers::wait(Duration at_most) {
   if (!staging_) {
     tier_->wait(at_most);

@@ -43,6 +43,9 @@ class PageTransfers {
   bool accepts_saves() const { return tier_->accepts_saves(); }
   bool idle() const { return started_.empty() && completed_.empty(); }
   std::int64_t memory_bytes() const { return tier_->memory_bytes(); }
+  TierLevels levels() const { return tier_->levels(); }
+  // Appends the pages whose blocks the tier has dropped. Called after poll().
+  void take_lost(std::vector<PagedBlock>& lost);
 
   // REQUIRES: nothing is under way for the page.
   void erase(std::int32_t page) { tier_->erase(page); }
@@ -85,6 +88,7 @@ class PageTransfers {
   std::unordered_map<TransferId, Started> started_;
   std::vector<TransferResult> completed_;  // not reported yet
   std::vector<TierMove> ended_;
+  std::vector<TierPage> lost_;
   std::int64_t failures_ = 0;
   // With staging.
   std::deque<TransferId> waiting_loads_;  // for a buffer

@@ -264,6 +264,8 @@ class KvManager {
   const TierIndex& tier() const { return tier_; }
   // A block that the tier had when it was opened; called in the order of last use.
   void restore_page(std::int32_t page, Hash128 name, std::int32_t group);
+  // The tier has dropped the block of this page, unless the page has another one by now.
+  void lose_page(const PagedBlock& lost);
   // match(), with the blocks that only the tier has.
   std::int32_t match_with_tier(const BlockNames& names, std::int32_t max_tokens) const;
   // Takes blocks for those blocks of the first `tokens` tokens that only the tier has, and holds

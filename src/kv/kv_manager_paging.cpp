@@ -11,6 +11,10 @@ void KvManager::restore_page(std::int32_t page, Hash128 name, std::int32_t group
   tier_.restore(page, name, group);
 }
 
+void KvManager::lose_page(const PagedBlock& lost) {
+  if (tier_.find(lost.name, lost.group) == lost.page) tier_.forget(lost.name, lost.group);
+}
+
 std::int32_t KvManager::match_with_tier(const BlockNames& names, std::int32_t max_tokens) const {
   if (!has_tier() || max_tokens <= 0) return match(names, max_tokens);
   return match_names(names, max_tokens, [&](Hash128 name, std::int32_t g) {

@@ -38,6 +38,18 @@ struct TierMove {
   Status status;         // the cause is external: a disk, a damaged page
 };
 
+// TierLevels: the blocks that each of two tiers behind one interface has moved since the start.
+// Plain data.
+struct TierLevels {
+  struct Level {
+    std::int64_t saved_blocks = 0;
+    std::int64_t loaded_blocks = 0;
+  };
+  bool are_two = false;
+  Level fast;
+  Level slow;
+};
+
 class KvTier {
  public:
   virtual ~KvTier() = default;
@@ -64,6 +76,10 @@ class KvTier {
 
   // Appends what has ended since the last call, in order of completion. Never waits.
   virtual void poll(std::vector<TierMove>& ended) = 0;
+  // Appends the blocks that a tier without room for all its pages has dropped since the last call,
+  // to make room for others. Called after poll(): what poll() reported as saved may be lost by now,
+  // and a page may have another block by now.
+  virtual void take_lost(std::vector<TierPage>& /*lost*/) {}
   // Returns when poll() has something to report, or after `at_most`.
   virtual void wait(Duration at_most) = 0;
   // Starts to make what was saved durable; returns when it is, or after `at_most`.
@@ -71,6 +87,9 @@ class KvTier {
 
   // The memory of this machine that blocks take now; 0 for a tier that is elsewhere.
   virtual std::int64_t memory_bytes() const { return 0; }
+
+  // The two tiers behind this one, if there are two.
+  virtual TierLevels levels() const { return {}; }
 };
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/check.h"
@@ -56,8 +57,11 @@ struct RamTier::Impl {
     std::span<const std::byte> bytes(move.source, block_bytes());
     if (options.packs) bytes = std::span(buffer).first(pack_block(bytes, buffer));
     labels[static_cast<std::size_t>(move.page.page)] = {move.page.name, move.page.group};
-    RETURN_IF_ERROR(store->put(move.page.page, bytes));
-    if (options.packs) judge(bytes.size());
+    dropped.clear();
+    const Status kept = store->put(move.page.page, bytes, dropped);
+    if (kept && options.packs) judge(bytes.size());
+    note_lost();
+    RETURN_IF_ERROR(kept);
     return stopped ? Status(unavailable("the tier has stopped")) : Status{};
   }
 
@@ -70,7 +74,7 @@ struct RamTier::Impl {
     const double gain = blocks / static_cast<double>(taken);
     if (gain < options.least_gain) {
       stopped = true;
-      store->clear();
+      store->clear(dropped);
       log_warning(fmt::format(
           "KV in RAM: {} blocks were packed to 1/{:.2f} of their bytes, and less than 1/{:.2f} is "
           "not worth it; its memory is free again, and the tier is off until the next start",
@@ -82,6 +86,15 @@ struct RamTier::Impl {
     counted = 0;
     taken = 0;
     judged_at = options.window_blocks;
+  }
+
+  void note_lost() {
+    if (dropped.empty()) return;
+    const std::lock_guard lock(lost_mutex);
+    for (const std::int32_t page : dropped) {
+      const Label& label = labels[static_cast<std::size_t>(page)];
+      lost.push_back({.page = page, .group = label.group, .name = label.name, .tenant = {}});
+    }
   }
 
   Status load(const QueuedMove& move) {
@@ -115,6 +128,10 @@ struct RamTier::Impl {
   std::int64_t taken = 0;    // bytes of memory, by them
   std::int64_t judged_at = 0;
   bool told = false;
+  std::vector<std::int32_t> dropped;  // by the save that runs
+
+  std::mutex lost_mutex;
+  std::vector<TierPage> lost;  // guarded by lost_mutex
 
   std::unique_ptr<MoveQueue> queue;  // last: its thread uses the other members
 };
@@ -151,6 +168,13 @@ void RamTier::touch(std::int32_t page) { impl_->store->touch(page); }
 void RamTier::erase(std::int32_t page) { impl_->store->erase(page); }
 
 void RamTier::poll(std::vector<TierMove>& ended) { impl_->queue->poll(ended); }
+
+void RamTier::take_lost(std::vector<TierPage>& lost) {
+  const std::lock_guard lock(impl_->lost_mutex);
+  lost.insert(lost.end(), impl_->lost.begin(), impl_->lost.end());
+  impl_->lost.clear();
+}
+
 void RamTier::wait(Duration at_most) { impl_->queue->wait(at_most); }
 Status RamTier::flush(Duration at_most) { return impl_->queue->flush(at_most); }
 

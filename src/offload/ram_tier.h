@@ -8,9 +8,10 @@
 // line in the log says so, with the gain.
 //
 // When memory is full, the block that was used least recently makes room. The tier has more page
-// numbers than blocks may fit, since the gain is not known before; a page that made room is a
-// load's kNotFound. Nothing survives the process. One thread of its own packs, copies and checks.
-// Limits: Options. Owner: the engine's executor. Threads: KvTier's.
+// numbers than blocks may fit, since the gain is not known before; take_lost() reports the blocks
+// that made room, and a load that began before that ends with kNotFound. Nothing survives the
+// process. One thread of its own packs, copies and checks. Limits: Options. Owner: the engine's
+// executor. Threads: KvTier's.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,7 @@ class RamTier final : public KvTier {
   void touch(std::int32_t page) override;
   void erase(std::int32_t page) override;
   void poll(std::vector<TierMove>& ended) override;
+  void take_lost(std::vector<TierPage>& lost) override;
   void wait(Duration at_most) override;
   Status flush(Duration at_most) override;
   std::int64_t memory_bytes() const override;

@@ -89,6 +89,14 @@ TEST_F(RamTierTest, ThePageThatWasUsedLeastRecentlyMakesRoom) {
   EXPECT_TRUE(load(0, 0, true));
   EXPECT_FALSE(load(1, 1, true));
   EXPECT_TRUE(load(3, 3, true));
+  std::vector<TierPage> lost;
+  tier_->take_lost(lost);
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].page, 1);
+  EXPECT_EQ(lost[0].name, ram_page(1, 1).name);
+  EXPECT_EQ(lost[0].group, ram_page(1, 1).group);
+  tier_->take_lost(lost);
+  EXPECT_EQ(lost.size(), 1U) << "each is reported once";
 }
 
 TEST_F(RamTierTest, StopsWhenPackingDoesNotGain) {
@@ -100,6 +108,9 @@ TEST_F(RamTierTest, StopsWhenPackingDoesNotGain) {
   EXPECT_FALSE(save(3, 3, true)) << "the sample is full";
   EXPECT_FALSE(tier_->accepts_saves());
   EXPECT_EQ(tier_->memory_bytes(), 0);
+  std::vector<TierPage> lost;
+  tier_->take_lost(lost);
+  EXPECT_EQ(lost.size(), 4U);
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(load(i, static_cast<std::uint64_t>(i), true));
   EXPECT_FALSE(save(4, 4));
   tier_->erase(2);
@@ -142,6 +153,8 @@ TEST_F(RamTierTest, ManyMovesAtOnceKeepEveryBlock) {
   std::map<std::int32_t, std::uint64_t> saved;  // by page: the seed of what was saved last
   std::map<std::int32_t, int> busy;
   std::int64_t loaded = 0;
+  std::int64_t missed = 0;
+  std::vector<TierPage> lost;
   std::vector<TierMove> ended;
   for (int step = 0; step < 4000; ++step) {
     const auto page = static_cast<std::int32_t>(random.below(36));
@@ -174,14 +187,25 @@ TEST_F(RamTierTest, ManyMovesAtOnceKeepEveryBlock) {
         ++loaded;
         ASSERT_EQ(move.block, ram_block(move.seed));
       }
+      // Only a block that made room after its load was asked for.
       if (move.loads && !end.status) {
         ASSERT_EQ(end.status.error().code, ErrorCode::kNotFound);
+        ASSERT_FALSE(saved.contains(move.page) && saved[move.page] != move.seed);
         saved.erase(move.page);
+        ++missed;
       }
       moves.erase(end.id);
     }
+    lost.clear();
+    tier_->take_lost(lost);
+    for (const TierPage& page_lost : lost) {
+      const auto found = saved.find(page_lost.page);
+      if (found == saved.end() || busy[page_lost.page] > 0) continue;
+      if (ram_page(page_lost.page, found->second).name == page_lost.name) saved.erase(found);
+    }
   }
   EXPECT_GT(loaded, 300);
+  EXPECT_LT(missed, loaded / 20) << "blocks that made room are reported";
   EXPECT_TRUE(tier_->flush(std::chrono::seconds(60)));
 }
 

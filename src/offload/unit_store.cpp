@@ -76,7 +76,8 @@ void UnitStore::drop(std::int32_t page) {
   dropped.bytes = 0;
 }
 
-Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes) {
+Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes,
+                      std::vector<std::int32_t>& dropped) {
   const Hash128 hash = content_hash(bytes);
   const std::size_t count = units_for(bytes.size());
   Unit first = kNoUnit;
@@ -84,7 +85,10 @@ Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     drop(page);
     if (count > next_.size()) return resource_exhausted("the memory of the tier is too small");
-    while (num_free_ + num_fresh_ < count) drop(oldest_);
+    while (num_free_ + num_fresh_ < count) {
+      dropped.push_back(oldest_);
+      drop(oldest_);
+    }
     first = take_units(count);
   }
   // Nothing else knows of these units, and a unit's successor changes only when it is released.
@@ -131,9 +135,12 @@ void UnitStore::erase(std::int32_t page) {
   drop(page);
 }
 
-void UnitStore::clear() {
+void UnitStore::clear(std::vector<std::int32_t>& dropped) {
   const std::lock_guard lock(mutex_);
-  while (oldest_ != kNoPage) drop(oldest_);
+  while (oldest_ != kNoPage) {
+    dropped.push_back(oldest_);
+    drop(oldest_);
+  }
   next_ = {};
   free_ = kNoUnit;
   num_free_ = 0;

@@ -6,7 +6,8 @@
 //
 // The system supplies memory as units are first used. Owner: a tier. Threads: put(), get() and
 // clear() are called by one thread, all others by any. REQUIRES: no put() or get() of a page runs
-// beside an erase() of it. Allocation: none after create().
+// beside an erase() of it. Allocation: none after create(), except in
+// `dropped`.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +31,19 @@ class UnitStore {
   std::int32_t num_pages() const { return static_cast<std::int32_t>(pages_.size()); }
   std::int64_t unit_bytes() const { return unit_bytes_; }
 
-  // Replaces the page's string. kResourceExhausted: all units together are too few.
-  Status put(std::int32_t page, std::span<const std::byte> bytes);
+  // Replaces the page's string. Appends the pages whose strings made room to `dropped`.
+  // kResourceExhausted: all units together are too few.
+  Status put(std::int32_t page, std::span<const std::byte> bytes,
+             std::vector<std::int32_t>& dropped);
   // Copies the page's string to the front of `out`; returns its size. kNotFound: the page has none.
   // kInvalidArgument: its bytes were changed. REQUIRES: `out` is large enough.
   Result<std::size_t> get(std::int32_t page, std::span<std::byte> out) const;
 
   void touch(std::int32_t page);
   void erase(std::int32_t page);
-  // Erases all strings and gives the memory back to the system. put() is then refused.
-  void clear();
+  // Erases all strings, appends their pages to `dropped`, and gives the memory back to the system.
+  // put() is then refused.
+  void clear(std::vector<std::int32_t>& dropped);
 
   std::int64_t held_bytes() const;  // of all strings, in whole units
   std::span<std::byte> memory() { return {memory_.get(), next_.size() * unit()}; }

@@ -37,9 +37,11 @@ TEST(UnitStore, RefusesMemoryWithoutRoom) {
 
 TEST(UnitStore, AStringLargerThanTheMemoryIsRefusedAndThePageIsEmpty) {
   const auto store = make_store(256, 64, 4);
+  std::vector<std::int32_t> dropped;
   SplitMix64 random(1);
-  ASSERT_TRUE(store->put(1, some_bytes(random, 200)));
-  EXPECT_EQ(store->put(1, some_bytes(random, 257)).error().code, ErrorCode::kResourceExhausted);
+  ASSERT_TRUE(store->put(1, some_bytes(random, 200), dropped));
+  EXPECT_EQ(store->put(1, some_bytes(random, 257), dropped).error().code,
+            ErrorCode::kResourceExhausted);
   UnitBytes out(300);
   EXPECT_EQ(store->get(1, out).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(store->held_bytes(), 0);
@@ -47,11 +49,12 @@ TEST(UnitStore, AStringLargerThanTheMemoryIsRefusedAndThePageIsEmpty) {
 
 TEST(UnitStore, EveryDamagedByteIsNoticed) {
   const auto store = make_store(1024, 64, 4);
+  std::vector<std::int32_t> dropped;
   SplitMix64 random(2);
   const UnitBytes first = some_bytes(random, 300);
   const UnitBytes second = some_bytes(random, 640);
-  ASSERT_TRUE(store->put(0, first));
-  ASSERT_TRUE(store->put(1, second));
+  ASSERT_TRUE(store->put(0, first, dropped));
+  ASSERT_TRUE(store->put(1, second, dropped));
   UnitBytes out(1024);
   std::size_t damaged = 0;
   for (std::byte& byte : store->memory()) {
@@ -71,14 +74,16 @@ TEST(UnitStore, EveryDamagedByteIsNoticed) {
 
 TEST(UnitStore, GivesItsMemoryBack) {
   const auto store = make_store(1024, 64, 4);
+  std::vector<std::int32_t> dropped;
   SplitMix64 random(3);
-  ASSERT_TRUE(store->put(0, some_bytes(random, 100)));
-  store->clear();
+  ASSERT_TRUE(store->put(0, some_bytes(random, 100), dropped));
+  store->clear(dropped);
+  EXPECT_EQ(dropped, std::vector<std::int32_t>{0});
   EXPECT_EQ(store->held_bytes(), 0);
   EXPECT_TRUE(store->memory().empty());
   UnitBytes out(100);
   EXPECT_EQ(store->get(0, out).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(store->put(0, out).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(store->put(0, out, dropped).error().code, ErrorCode::kResourceExhausted);
   store->touch(0);
   store->erase(0);
 }
@@ -87,12 +92,18 @@ TEST(UnitStore, GivesItsMemoryBack) {
 class StoreModel {
  public:
   StoreModel(std::int64_t units, std::int64_t unit) : units_(units), unit_(unit) {}
-  void put(std::int32_t page, const UnitBytes& bytes) {
+  // Returns the pages that made room.
+  std::vector<std::int32_t> put(std::int32_t page, const UnitBytes& bytes) {
     erase(page);
+    std::vector<std::int32_t> dropped;
     const std::int64_t wanted = units_of(bytes);
-    while (units_ - held() < wanted) erase(by_use_.front());
+    while (units_ - held() < wanted) {
+      dropped.push_back(by_use_.front());
+      erase(dropped.back());
+    }
     strings_[page] = bytes;
     by_use_.push_back(page);
+    return dropped;
   }
   void touch(std::int32_t page) {
     if (!strings_.contains(page)) return;
@@ -132,6 +143,7 @@ TEST(UnitStore, EqualsAModelUnderRandomUse) {
         make_store(unit * units + static_cast<std::int64_t>(random.below(16)), unit, 24);
     StoreModel model(units, unit);
     UnitBytes out(static_cast<std::size_t>(unit * units));
+    std::vector<std::int32_t> dropped;
     for (int step = 0; step < 3000; ++step) {
       const auto page = static_cast<std::int32_t>(random.below(24));
       switch (random.below(4)) {
@@ -139,8 +151,9 @@ TEST(UnitStore, EqualsAModelUnderRandomUse) {
         case 1: {
           const UnitBytes bytes =
               some_bytes(random, random.below(static_cast<std::uint64_t>(unit) * 8));
-          ASSERT_TRUE(store->put(page, bytes));
-          model.put(page, bytes);
+          dropped.clear();
+          ASSERT_TRUE(store->put(page, bytes, dropped));
+          ASSERT_EQ(dropped, model.put(page, bytes)) << seed << " " << step;
           break;
         }
         case 2:

@@ -138,6 +138,28 @@ TEST(BlockPager, AnotherSchedulerGoesOnWithTheTier) {
   EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
 }
 
+// The tier has less room than pages: it says which blocks it has dropped.
+TEST(BlockPager, ABlockThatTheTierDroppedIsComputedAndSavedAgain) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  EXPECT_EQ(h.kv.tier().num_saved(), 5);
+  const PagedBlock third = h.executor.saved_pages().at(2);
+  PagedBlock other = third;
+  other.name.low ^= 1;
+  h.kv.lose_page(other);  // the page has another block by now
+  EXPECT_EQ(h.kv.tier().num_saved(), 5);
+  h.kv.lose_page(third);
+  EXPECT_EQ(h.kv.tier().num_saved(), 4);
+  Sequence& returns = h.add(20, 2, 100);
+  h.run_to_end();
+  EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+  EXPECT_EQ(h.scheduler.paging_stats().loaded_blocks, 2);
+  EXPECT_EQ(h.scheduler.paging_stats().failed_loads, 0);
+  h.save_all();
+  EXPECT_EQ(h.kv.tier().num_saved(), 5);
+  h.kv.check_integrity();
+}
+
 TEST(BlockPager, ASlidingGroupLoadsItsWindow) {
   HarnessOptions options = paging_options();
   options.windows = {8};

@@ -110,6 +110,9 @@ class Executor {
   // When check() should be called next if no step runs before then.
   virtual std::optional<TimePoint> next_check() const { return std::nullopt; }
 
+  // Appends the pages whose blocks the tier has dropped since the last call. Called after poll().
+  virtual void take_lost_pages(std::vector<PagedBlock>& /*lost*/) {}
+
   // The ResourceView fields of the same names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kv/paged_block.h"
 #include "scheduler/transfer.h"
 
 namespace sluice {
@@ -23,6 +24,9 @@ struct ResourceView {
   // The most KV blocks that this engine may use now, the null block included; lower than
   // KvOptions::max_blocks when memory is lent to others. 0: no such limit.
   std::int32_t kv_limit_blocks = 0;
+  // Pages whose blocks the tier below has dropped since the last plan, to make room. The
+  // transfers in `completed` ended before that.
+  std::span<const PagedBlock> lost_pages = {};
   // The tier below takes blocks to save now.
   bool tier_accepts_saves = false;
 };

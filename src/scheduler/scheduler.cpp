@@ -142,7 +142,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   plan.planned_at = now;
   std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
   state_->kv_sizer.begin(now, resources);
-  state_->take_completions(now, resources.completed, plan);
+  state_->take_completions(now, resources, plan);
   state_->waiting.compact();
   PlanPass pass(*state_, now, resources, plan);
   pass.keep_kv_limit();

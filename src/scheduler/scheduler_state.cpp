@@ -91,9 +91,9 @@ void SchedulerState::end_waiting(std::size_t position, FinishReason reason, Batc
   plan.ended.push_back(entry.sequence);
 }
 
-void SchedulerState::take_completions(TimePoint now, std::span<const TransferResult> completed,
+void SchedulerState::take_completions(TimePoint now, const ResourceView& resources,
                                       BatchPlan& plan) {
-  for (const TransferResult& result : completed) {
+  for (const TransferResult& result : resources.completed) {
     if (pager.complete(result, now)) continue;
     const std::int32_t adapter = adapters.complete(result, now);
     if (!result.failed) continue;
@@ -110,6 +110,7 @@ void SchedulerState::take_completions(TimePoint now, std::span<const TransferRes
       end_waiting_stream(*found->sequence, FinishReason::kNoAdapter);
     }
   }
+  for (const PagedBlock& lost : resources.lost_pages) kv.lose_page(lost);
   pager.note_time(now);
   kv.take_wrong_pages(plan.wrong_pages);
   if (!pager.take_loads_ended()) return;

@@ -20,6 +20,7 @@
 #include "scheduler/block_pager.h"
 #include "scheduler/client_ledger.h"
 #include "scheduler/kv_sizer.h"
+#include "scheduler/resource_view.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_time_correction.h"
 #include "scheduler/stream_lane.h"
@@ -127,7 +128,7 @@ struct SchedulerState {
   void end_running(std::int32_t slot, FinishReason reason, BatchPlan& plan);
   void end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan);
   // Handles ended transfers. A failed load ends the sequences that wait for its adapter.
-  void take_completions(TimePoint now, std::span<const TransferResult> completed, BatchPlan& plan);
+  void take_completions(TimePoint now, const ResourceView& resources, BatchPlan& plan);
   // Whether the sequence, which does not fit into memory, can be streamed. `most_blocks`: of a
   // sequence. REQUIRES: there is a lane.
   Status check_stream(const Sequence& sequence, std::int32_t max_len,

@@ -67,6 +67,7 @@ struct EngineGauges {
   std::int32_t tier_pages = 0;        // of a tier below; 0: there is none
   std::int32_t tier_pages_saved = 0;  // those that hold a block
   std::int64_t tier_block_bytes = 0;
+  TierLevels tier_levels;
   std::int64_t tier_memory_bytes = 0;  // of this machine, that the tier's blocks take
   bool tier_accepts_saves = false;
   std::int32_t pins = 0;

@@ -66,6 +66,7 @@ EngineGauges gauges_of(const Engine& engine) {
   gauges.tier_pages_saved = engine.kv().tier().num_saved();
   if (gauges.tier_pages > 0) {
     gauges.tier_block_bytes = static_cast<std::int64_t>(engine.kv_block_bytes());
+    gauges.tier_levels = engine.tier_levels();
     gauges.tier_memory_bytes = engine.tier_memory_bytes();
     gauges.tier_accepts_saves = engine.tier_accepts_saves();
   }

@@ -202,6 +202,8 @@ void ServerMetrics::engine(EngineState state, const EngineGauges& gauges,
                            std::int32_t unfinished_requests) {
   state_ = state;
   gauges_ = gauges;
+  const EngineStats& totals = gauges.totals;
+  tier_shares_.note(gauges.tier_levels, totals.tier_hit_tokens, totals.tier_saved_seconds);
   unfinished_requests_ = unfinished_requests;
 }
 
@@ -327,6 +329,28 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   write_number(writer, gauges_.tier_pages > 0 && !gauges_.tier_accepts_saves ? 1 : 0);
   writer.counter("kv_tier_failures_total", "Loads and saves that failed, of adapters too.");
   write_number(writer, static_cast<double>(totals.failed_transfers));
+  if (gauges_.tier_levels.are_two) write_tier_levels(writer);
+}
+
+// The counters of each of two tiers.
+void ServerMetrics::write_tier_levels(PrometheusWriter& writer) const {
+  const TierLevels& levels = gauges_.tier_levels;
+  const auto count = [&](std::string_view name, std::string_view help, double ram, double disk) {
+    writer.counter(name, help);
+    writer.value({{"model_name", options_.model_name}, {"tier", "ram"}}, ram);
+    writer.value({{"model_name", options_.model_name}, {"tier", "disk"}}, disk);
+  };
+  const auto bytes = [&](std::int64_t blocks) {
+    return static_cast<double>(gauges_.tier_block_bytes) * static_cast<double>(blocks);
+  };
+  count("kv_tier_level_bytes_saved_total", "Bytes of the blocks that went to each tier.",
+        bytes(levels.fast.saved_blocks), bytes(levels.slow.saved_blocks));
+  count("kv_tier_level_bytes_loaded_total", "Bytes of the blocks that came back from each tier.",
+        bytes(levels.fast.loaded_blocks), bytes(levels.slow.loaded_blocks));
+  count("kv_tier_level_hit_tokens_total", "Prompt tokens that only the tiers had, by tier.",
+        tier_shares_.fast().hit_tokens, tier_shares_.slow().hit_tokens);
+  count("kv_tier_level_saved_seconds_total", "Time of steps that those tokens would take.",
+        tier_shares_.fast().saved_seconds, tier_shares_.slow().saved_seconds);
 }
 
 void ServerMetrics::write_tokens(PrometheusWriter& writer) const {

@@ -20,6 +20,7 @@
 #include "metrics/prometheus.h"
 #include "request/finish_reason.h"
 #include "server/engine_loop.h"
+#include "server/tier_shares.h"
 
 namespace sluice {
 
@@ -151,6 +152,7 @@ class ServerMetrics {
   void write_padding(PrometheusWriter& writer) const;
   void write_prefix_cache(PrometheusWriter& writer) const;
   void write_tier(PrometheusWriter& writer) const;
+  void write_tier_levels(PrometheusWriter& writer) const;
   void write_tokens(PrometheusWriter& writer) const;
   void write_latencies(PrometheusWriter& writer) const;
   void write_parameters(PrometheusWriter& writer) const;
@@ -164,6 +166,7 @@ class ServerMetrics {
 
   EngineState state_ = EngineState::kLoading;
   EngineGauges gauges_;
+  TierShares tier_shares_;
   std::int32_t unfinished_requests_ = 0;
   std::optional<FunctionTurns> turns_;
   std::optional<LendingGauges> lending_;

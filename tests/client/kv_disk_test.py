@@ -19,6 +19,9 @@ KEYS = "a sk-aaaaaaaaaaaa\nb sk-bbbbbbbbbbbb\n"
 STORY = "Once upon a time there was a fox who carried a lantern over the hill to the sea. " * 40
 
 
+TIERS = pytest.mark.parametrize("tiers", [[], ["--kv-ram", "8MiB"]], ids=["disk", "ram_and_disk"])
+
+
 @pytest.fixture(name="folder")
 def fixture_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -72,17 +75,22 @@ def burst(server, count=24):
                               "max_tokens": 160} for i in range(count)])
 
 
-def test_turns_in_a_burst_beyond_memory_change_no_text(folder):
+@TIERS
+def test_turns_in_a_burst_beyond_memory_change_no_text(folder, tiers):
     """That every prompt starts to answer early is tested in policy_fair_test."""
     small = ["--kv-cache-memory", "1MiB", "--max-model-len", "512"]
     with Server() as plain:
         wanted = burst(plain)
-    with start(folder, "--scheduler", "fair", *small) as server:
+    with start(folder, "--scheduler", "fair", *small, *tiers) as server:
         assert burst(server) == wanted
         metrics = server.get("/metrics").text
-    for name in ["kv_tier_blocks_loaded_total", "num_preemptions_total"]:
-        value = re.search(rf"^\S*:{name}\S* (\d+)", metrics, re.MULTILINE)
-        assert int(value[1]) > 0, name
+    names = [r"kv_tier_blocks_loaded_total\S*", r"num_preemptions_total\S*"]
+    if tiers:
+        names += [r'kv_tier_level_bytes_loaded_total\S*tier="ram"\S*',
+                   r'kv_tier_level_bytes_saved_total\S*tier="disk"\S*']
+    for name in names:
+        value = re.search(rf"^\S*:{name} (\d+)", metrics, re.MULTILINE)
+        assert value and int(value[1]) > 0, name
 
 
 def test_an_urgent_call_displaces_one_that_goes_on_from_the_disk(folder):
@@ -99,9 +107,10 @@ def test_an_urgent_call_displaces_one_that_goes_on_from_the_disk(folder):
     assert int(value[1]) > 0
 
 
-def test_a_chat_goes_on_after_kill_9(folder):
+@TIERS
+def test_a_chat_goes_on_after_kill_9(folder, tiers):
     first = [{"role": "user", "content": STORY}]
-    with start(folder, expected_status=-signal.SIGKILL) as server:
+    with start(folder, *tiers, expected_status=-signal.SIGKILL) as server:
         said, cached, prompt = chat(server, first)
         assert cached == 0
         second = first + [{"role": "assistant", "content": said},
@@ -111,7 +120,7 @@ def test_a_chat_goes_on_after_kill_9(folder):
         server.process.wait()
     with Server() as plain:
         wanted, _, _ = chat(plain, second, key="none")
-    with start(folder) as server:
+    with start(folder, *tiers) as server:
         assert "blocks of" in server.stderr()
         again, cached, prompt = chat(server, second)
         assert again == wanted
@@ -216,8 +225,9 @@ def test_a_folder_is_encrypted_with_a_key(folder):
     assert done.returncode == 1 and "chmod 600" in done.stderr, done
 
 
-def test_a_call_may_keep_its_kv_in_memory(folder):
-    with start(folder) as server:
+@TIERS
+def test_a_call_may_keep_its_kv_in_memory(folder, tiers):
+    with start(folder, *tiers) as server:
         with openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa") as client:
             def ask():
                 answer = client.chat.completions.create(
@@ -226,6 +236,7 @@ def test_a_call_may_keep_its_kv_in_memory(folder):
                 return answer.usage.prompt_tokens_details.cached_tokens
             assert ask() == 0
             assert ask() > 0, "memory has it"
+        assert re.search(r":kv_tier_blocks_saved_total\S* 0$", server.get("/metrics").text, re.M)
     code, (good, _, _), _ = verified(folder)
     assert code == 0 and good == 0
     with start(folder) as server:

@@ -39,4 +39,3 @@ def test_what_cannot_work_is_refused_with_the_reason():
         "--kv-ram", "16MiB", "--dtype", "f32")
     assert "MiB of memory are free" in refused("--kv-ram", "4000000GiB")
     assert "have no room for a block" in refused("--kv-ram", "1000")
-    assert "exclude each other" in refused("--kv-ram", "1GiB", "--kv-disk", "/tmp/none:1GiB")

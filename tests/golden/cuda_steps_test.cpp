@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "device/cuda/device_impl.h"
+#include "offload/disk_tier.h"
 #include "offload/ram_tier.h"
+#include "offload/stacked_tier.h"
 #include "scheduler/block_pager.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
@@ -28,9 +30,9 @@ class CudaStepsTest : public testing::Test {
     fake_.runs_kernels = true;
   }
 
-  // `few_blocks`: KV memory for little more than one request, and a tier in RAM.
+  // `tier`: KV memory is for little more than one request then.
   std::unique_ptr<test::EngineFixture> make_fixture(std::int32_t steps_in_flight, bool late,
-                                                    bool few_blocks = false) {
+                                                    std::unique_ptr<KvTier> tier = nullptr) {
     fake_.runs_late = late;
     auto device = cuda::make_device(cuda::FakeDriver::api(), 0);
     EXPECT_TRUE(device) << device.error().message;
@@ -40,16 +42,14 @@ class CudaStepsTest : public testing::Test {
     options.token_budget = 12;
     options.block_size = 4;
     options.steps_in_flight = steps_in_flight;
-    if (!few_blocks) {
+    if (tier == nullptr) {
       return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1,
                                                    std::move(*device));
     }
     options.decode_headroom = 0;
     options.kv_cache_memory = 13 * kBlockBytes;
-    auto tier = RamTier::open({.max_bytes = 200 * kBlockBytes, .block_bytes = kBlockBytes});
-    EXPECT_TRUE(tier);
     return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1, std::move(*device),
-                                                 nullptr, *std::move(tier));
+                                                 nullptr, std::move(tier));
   }
 
   // Greedy, sampled, and in every third request with parameters that need the host.
@@ -86,10 +86,49 @@ class CudaStepsTest : public testing::Test {
     return fixture.run_to_end();
   }
 
+  static std::unique_ptr<KvTier> open_ram() {
+    auto tier = RamTier::open({.max_bytes = 200 * kBlockBytes, .block_bytes = kBlockBytes});
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+  std::unique_ptr<KvTier> open_disk(const TempDirectory& folder) const {
+    DiskTier::Options disk;
+    disk.folder = folder.file("kv");
+    disk.max_bytes = std::uint64_t{1} << 20;
+    disk.segment_bytes = std::uint64_t{1} << 18;
+    disk.free_bytes = 0;
+    disk.block_bytes = kBlockBytes;
+    disk.identity = "model";
+    auto tier = DiskTier::open(disk, clock_);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+
+  void expect_blocks_pass(bool late, std::unique_ptr<KvTier> tier) {
+    const test::Results expected = run_sampled_on_device(*make_fixture(1, false));
+    const auto fixture = make_fixture(0, late, std::move(tier));
+    const int streams = fake_.calls["cuStreamSynchronize"];
+    const PagingStats& paging = fixture->engine().scheduler().paging_stats();
+    // Blocks are not loaded while computing them is faster, as measured.
+    for (int round = 0; round < 2 || (round < 20 && paging.loaded_blocks == 0); ++round) {
+      const test::Results results = run_sampled_on_device(*fixture);
+      ASSERT_EQ(results.size(), expected.size());
+      for (const auto& [key, result] : results) {
+        EXPECT_EQ(result.tokens, expected.at(key).tokens) << "request " << key.first;
+      }
+    }
+    EXPECT_EQ(fake_.calls["cuStreamSynchronize"], streams) << "a copy was not of pinned memory";
+    EXPECT_GT(paging.saved_blocks, 10);
+    EXPECT_GT(paging.loaded_blocks, 0);
+    EXPECT_EQ(paging.failed_loads, 0);
+    EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+  }
+
   // Three layers of two heads of 8 F32, keys and values, four tokens.
   static constexpr std::int64_t kBlockBytes = 3 * 2 * 8 * 4 * 2 * 4;
 
   cuda::FakeDriver fake_;
+  SystemClock clock_;
   TempDirectory checkpoint_;
   GoldenCase golden_;
 };
@@ -110,25 +149,21 @@ TEST_F(CudaStepsTest, RequestsGetTheSameHoweverLateTheDeviceRuns) {
 
 // Blocks leave the GPU for host memory and come back, beside steps, through pinned buffers.
 TEST_F(CudaStepsTest, BlocksPassThroughHostMemory) {
-  const test::Results expected = run_sampled_on_device(*make_fixture(1, false));
+  for (const bool late : {false, true}) expect_blocks_pass(late, open_ram());
+}
+
+TEST_F(CudaStepsTest, BlocksPassThroughHostMemoryToADisk) {
   for (const bool late : {false, true}) {
-    const auto fixture = make_fixture(0, late, true);
-    const int streams = fake_.calls["cuStreamSynchronize"];
-    for (int round = 0; round < 2; ++round) {
-      const test::Results results = run_sampled_on_device(*fixture);
-      ASSERT_EQ(results.size(), expected.size());
-      for (const auto& [key, result] : results) {
-        EXPECT_EQ(result.tokens, expected.at(key).tokens) << "request " << key.first;
-      }
-    }
-    EXPECT_EQ(fake_.calls["cuStreamSynchronize"], streams) << "a copy was not of pinned memory";
-    const PagingStats& paging = fixture->engine().scheduler().paging_stats();
-    EXPECT_GT(paging.saved_blocks, 10);
-    // Blocks are not loaded while computing them is faster, as measured.
-    EXPECT_GT(paging.loaded_blocks, 0);
-    EXPECT_EQ(paging.failed_loads, 0);
+    const TempDirectory folder;
+    expect_blocks_pass(late, open_disk(folder));
   }
-  EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+}
+
+TEST_F(CudaStepsTest, BlocksPassThroughHostMemoryToRamBeforeADisk) {
+  for (const bool late : {false, true}) {
+    const TempDirectory folder;
+    expect_blocks_pass(late, std::make_unique<StackedTier>(open_ram(), open_disk(folder)));
+  }
 }
 
 TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {

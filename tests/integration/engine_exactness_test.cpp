@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "offload/disk_tier.h"
 #include "offload/ram_tier.h"
+#include "offload/stacked_tier.h"
 #include "scheduler/block_pager.h"
 #include "scheduler/policy.h"
 #include "tests/golden/golden_case.h"
@@ -157,33 +159,75 @@ class EngineExactnessLateTest : public EngineExactnessTest {
     return std::make_unique<EngineFixture>(checkpoint_.path(), options, 1, make_device());
   }
 
+  using OpenTier = std::unique_ptr<KvTier> (*)(const std::string& folder, std::int64_t block_bytes,
+                                               const Clock& clock);
+
+  static std::unique_ptr<KvTier> open_ram(const std::string& /*folder*/, std::int64_t block_bytes,
+                                          const Clock& /*clock*/) {
+    return ram_of(600, block_bytes);
+  }
+  static std::unique_ptr<KvTier> ram_of(std::int64_t blocks, std::int64_t block_bytes) {
+    auto tier = RamTier::open({.max_bytes = blocks * block_bytes,
+                               .block_bytes = static_cast<std::uint64_t>(block_bytes)});
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+  static std::unique_ptr<KvTier> open_disk(const std::string& folder, std::int64_t block_bytes,
+                                           const Clock& clock) {
+    DiskTier::Options disk;
+    disk.folder = folder;
+    disk.max_bytes = std::uint64_t{600} * 16384;
+    disk.segment_bytes = std::uint64_t{64} * 16384;
+    disk.free_bytes = 0;
+    disk.block_bytes = static_cast<std::uint64_t>(block_bytes);
+    disk.identity = "model";
+    auto tier = DiskTier::open(disk, clock);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+
+  // With little KV memory and a tier below it, which stays full from one engine to the next if it
+  // is on a disk.
+  void expect_same_from(OpenTier open_tier) {
+    EngineOptions options = base_options();
+    options.prefix_caching = PrefixCaching::kOn;
+    options.decode_headroom = 0;
+    const TempDirectory folder;
+    const SystemClock clock;
+    for (const std::int32_t in_flight : {1, 2}) {
+      options.steps_in_flight = in_flight;
+      options.kv_cache_memory.reset();
+      const auto plenty = make_fixture(options);
+      const std::int64_t per_block = plenty->loaded().kv_bytes / plenty->loaded().kv_blocks;
+      options.kv_cache_memory = (plenty->engine().kv().blocks_needed(81) + 5) * per_block;
+      EngineFixture fixture(checkpoint_.path(), options, 1, make_device(), nullptr,
+                            open_tier(folder.file("kv"), per_block, clock));
+      run_and_compare(fixture, 0);
+      run_and_compare(fixture, 1);
+      const PagingStats& paging = fixture.engine().scheduler().paging_stats();
+      // Measured times decide whether blocks are loaded, but now and then some are in any case.
+      for (int round = 0; round < 20 && paging.hit_tokens == 0; ++round) {
+        run_and_compare(fixture, 1);
+      }
+      EXPECT_GT(paging.saved_blocks, 0);
+      EXPECT_GT(paging.hit_tokens, 0);
+      EXPECT_EQ(paging.failed_loads, 0);
+    }
+  }
+
   test::LateDevice* device_ = nullptr;  // the fixture's
 };
 
 // Blocks pass through host memory, and steps run ahead of the host.
-TEST_P(EngineExactnessLateTest, FromHostMemory) {
-  EngineOptions options = base_options();
-  options.prefix_caching = PrefixCaching::kOn;
-  options.decode_headroom = 0;
-  for (const std::int32_t in_flight : {1, 2}) {
-    options.steps_in_flight = in_flight;
-    options.kv_cache_memory.reset();
-    const auto plenty = make_fixture(options);
-    const std::int64_t per_block = plenty->loaded().kv_bytes / plenty->loaded().kv_blocks;
-    options.kv_cache_memory = (plenty->engine().kv().blocks_needed(81) + 5) * per_block;
-    auto tier = RamTier::open(
-        {.max_bytes = 600 * per_block, .block_bytes = static_cast<std::uint64_t>(per_block)});
-    ASSERT_TRUE(tier);
-    EngineFixture fixture(checkpoint_.path(), options, 1, make_device(), nullptr, *std::move(tier));
-    run_and_compare(fixture, 0);
-    run_and_compare(fixture, 1);
-    const PagingStats& paging = fixture.engine().scheduler().paging_stats();
-    // Measured times decide whether blocks are loaded, but now and then some are in any case.
-    for (int round = 0; round < 20 && paging.hit_tokens == 0; ++round) run_and_compare(fixture, 1);
-    EXPECT_GT(paging.saved_blocks, 0);
-    EXPECT_GT(paging.hit_tokens, 0);
-    EXPECT_EQ(paging.failed_loads, 0);
-  }
+TEST_P(EngineExactnessLateTest, FromHostMemory) { expect_same_from(&open_ram); }
+
+TEST_P(EngineExactnessLateTest, FromADisk) { expect_same_from(&open_disk); }
+
+TEST_P(EngineExactnessLateTest, FromHostMemoryBeforeADisk) {
+  expect_same_from([](const std::string& folder, std::int64_t block_bytes, const Clock& clock) {
+    return std::unique_ptr<KvTier>(std::make_unique<StackedTier>(
+        ram_of(30, block_bytes), open_disk(folder, block_bytes, clock)));
+  });
 }
 
 TEST_P(EngineExactnessLateTest, WithOneStepInFlightAndTwo) {

@@ -185,6 +185,16 @@ std::vector<PagedBlock> FakeExecutor::saved_pages() const {
   return blocks;
 }
 
+void FakeExecutor::drop_page(const PagedBlock& block) {
+  pages_.at(at(block.page)).contents.clear();
+  lost_pages_.push_back(block);
+}
+
+void FakeExecutor::take_lost_pages(std::vector<PagedBlock>& lost) {
+  lost.insert(lost.end(), lost_pages_.begin(), lost_pages_.end());
+  lost_pages_.clear();
+}
+
 void FakeExecutor::take_tier(FakeExecutor& other) {
   CHECK(paging_.empty() && other.paging_.empty() && pages_.size() == other.pages_.size());
   pages_ = std::move(other.pages_);

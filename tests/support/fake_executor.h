@@ -39,6 +39,9 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   // The pages with a block, in the order of saving. Another executor can begin with them.
   std::vector<PagedBlock> saved_pages() const;
   void take_tier(FakeExecutor& other);
+  // The tier drops this block, for room. REQUIRES: its page is among saved_pages().
+  void drop_page(const PagedBlock& block);
+  void take_lost_pages(std::vector<PagedBlock>& lost) override;
 
   // Transfers stay under way until end_transfer().
   void hold_transfers() { holds_transfers_ = true; }
@@ -114,6 +117,7 @@ class FakeExecutor final : public Executor, public DeviceMeter {
     std::uint64_t saved = 0;  // counts saves
   };
   std::vector<Page> pages_;
+  std::vector<PagedBlock> lost_pages_;                // not reported yet
   std::vector<PagedBlock> paging_;                    // under way
   std::vector<std::vector<std::uint64_t>> expected_;  // by transfer in paging_: a save's contents
   std::uint64_t num_saves_ = 0;

@@ -352,6 +352,7 @@ class Workload {
   void change_pins();
   void check_holds();
   void end_transfers();
+  void drop_page();
   void note_memory(const BatchPlan& plan);
   void check_waits(const BatchPlan& plan) const;
   void turn();
@@ -403,6 +404,7 @@ class Workload {
   bool refuses_growth_ = false;
   std::optional<TimePoint> refused_at_;  // the last growth
   std::vector<TransferResult> completed_;
+  std::vector<PagedBlock> lost_pages_;
   std::set<std::int32_t> failed_adapters_;
   std::set<std::uint64_t> memory_only_;                   // tenants
   std::unordered_map<TransferId, std::int64_t> started_;  // the turn of each transfer under way
@@ -575,6 +577,15 @@ void Workload::end_transfers() {
   }
 }
 
+// The tier makes room: any block that is not under way.
+void Workload::drop_page() {
+  const std::vector<PagedBlock> saved = executor_.saved_pages();
+  if (saved.empty()) return;
+  const PagedBlock& block =
+      saved[static_cast<std::size_t>(pick(rng_, 0, static_cast<int>(saved.size()) - 1))];
+  if (!kv_.tier().under_way(block.page)) executor_.drop_page(block);
+}
+
 void Workload::turn() {
   now_ = now_ + Duration(pick(rng_, 100'000, 2'000'000));
   // Long enough for a refused growth to be asked for again.
@@ -583,6 +594,7 @@ void Workload::turn() {
   if (setup_.kv.tier_pages > 0) {
     executor_.accept_saves(chance(rng_, 0.8));
     if (chance(rng_, setup_.drop_rate)) kv_.drop_cached();
+    if (chance(rng_, 0.002)) drop_page();
   }
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
@@ -633,11 +645,14 @@ void Workload::plan_step() {
   running_before_ = count_running();
   completed_.clear();
   CHECK(executor_.poll(completed_).has_value());
+  lost_pages_.clear();
+  executor_.take_lost_pages(lost_pages_);
   scheduler_.plan(now_,
                   {.completed = completed_,
                    .kv_backed_blocks = executor_.kv_backed_blocks(),
                    .kv_growth_failed = executor_.kv_growth_failed(),
                    .kv_limit_blocks = kv_limit_,
+                   .lost_pages = lost_pages_,
                    .tier_accepts_saves = executor_.tier_accepts_saves()},
                   plan);
   scheduler_.check_integrity();

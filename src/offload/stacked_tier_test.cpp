@@ -1,0 +1,400 @@
+// Two tiers as one: loads come from the fast one if it has the block, nothing that the slow one
+// keeps is lost by a restart, and no block is promised that neither has.
+#include "offload/stacked_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/rng.h"
+#include "tests/support/tier_moves.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kBlock = 64;
+using Bytes = std::vector<std::byte>;
+
+// Behaviour: what a tier does, and what it has. It outlives the tier as a folder does.
+struct Behaviour {
+  std::map<std::int32_t, std::pair<TierPage, Bytes>> pages;
+  bool accepts = true;
+  std::uint64_t fails_one_in = 0;  // of loads and of saves; 0: none fails
+  std::uint64_t drops_one_in = 0;  // saves that drop another block; 0: none does
+  std::int64_t loads = 0;
+  std::int64_t saves = 0;
+};
+
+// A tier that ends its moves late, in any order, and fails and drops blocks as it is told.
+class RandomTier final : public KvTier {
+ public:
+  RandomTier(Behaviour& told, std::int32_t pages, std::uint64_t seed)
+      : told_(told), pages_(pages), random_(seed) {}
+
+  std::int32_t num_pages() const override { return pages_; }
+  std::vector<TierPage> take_stored() override {
+    std::vector<TierPage> stored;
+    for (const auto& [page, kept] : told_.pages) stored.push_back(kept.first);
+    return stored;
+  }
+  bool accepts_saves() const override { return told_.accepts; }
+  void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override {
+    begin(page.page);
+    moves_.push_back({id, page, block, {}});
+  }
+  void load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) override {
+    begin(page.page);
+    moves_.push_back({id, page, {}, block});
+  }
+  void touch(std::int32_t /*page*/) override {}
+  void erase(std::int32_t page) override {
+    EXPECT_FALSE(busy_.contains(page)) << page;
+    told_.pages.erase(page);
+  }
+  void poll(std::vector<TierMove>& ended) override {
+    for (std::uint64_t count = random_.below(3); count > 0 && !moves_.empty(); --count) {
+      const auto at = static_cast<std::ptrdiff_t>(random_.below(moves_.size()));
+      const Move move = moves_[static_cast<std::size_t>(at)];
+      moves_.erase(moves_.begin() + at);
+      busy_.erase(move.page.page);
+      ended.push_back({move.id, run(move)});
+    }
+  }
+  void take_lost(std::vector<TierPage>& lost) override {
+    lost.insert(lost.end(), lost_.begin(), lost_.end());
+    lost_.clear();
+  }
+  void wait(Duration /*at_most*/) override {}
+  Status flush(Duration /*at_most*/) override { return {}; }
+
+ private:
+  struct Move {
+    std::uint64_t id = 0;
+    TierPage page;
+    std::span<const std::byte> from;
+    std::span<std::byte> to;
+  };
+
+  void begin(std::int32_t page) {
+    EXPECT_TRUE(page >= 0 && page < pages_ && busy_.insert(page).second) << page;
+  }
+  bool one_in(std::uint64_t n) { return n > 0 && random_.below(n) == 0; }
+  Status run(const Move& move) {
+    const bool fails = one_in(told_.fails_one_in);
+    if (move.to.empty()) {
+      told_.pages.erase(move.page.page);
+      if (fails) return unavailable("a save failed");
+      if (one_in(told_.drops_one_in)) drop();
+      told_.pages[move.page.page] = {move.page, Bytes(move.from.begin(), move.from.end())};
+      ++told_.saves;
+      return {};
+    }
+    std::ranges::fill(move.to, std::byte{0xEE});
+    if (fails) return one_in(2) ? unavailable("busy") : invalid_argument("damaged");
+    const auto found = told_.pages.find(move.page.page);
+    if (found == told_.pages.end() || found->second.first.name != move.page.name ||
+        found->second.first.group != move.page.group) {
+      return not_found("the page holds another block");
+    }
+    std::ranges::copy(found->second.second, move.to.begin());
+    ++told_.loads;
+    return {};
+  }
+  void drop() {
+    if (told_.pages.empty()) return;
+    const auto at = static_cast<std::ptrdiff_t>(random_.below(told_.pages.size()));
+    const auto dropped = std::next(told_.pages.begin(), at);
+    lost_.push_back(dropped->second.first);
+    told_.pages.erase(dropped);
+  }
+
+  Behaviour& told_;
+  const std::int32_t pages_;
+  SplitMix64 random_;
+  std::vector<Move> moves_;
+  std::set<std::int32_t> busy_;
+  std::vector<TierPage> lost_;
+};
+
+TierPage page_of(std::int32_t page, std::uint64_t seed) {
+  return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}};
+}
+Bytes bytes_of(std::uint64_t seed) { return test::random_block(kBlock, seed); }
+
+class StackedTierTest : public testing::Test {
+ protected:
+  void open(std::int32_t fast_pages, std::int32_t slow_pages, std::uint64_t seed = 1) {
+    fast_.pages.clear();
+    tier_ = std::make_unique<StackedTier>(std::make_unique<RandomTier>(fast_, fast_pages, seed),
+                                          std::make_unique<RandomTier>(slow_, slow_pages, ~seed));
+  }
+  Status save(std::int32_t page, std::uint64_t seed) {
+    return test::save_block(*tier_, page_of(page, seed), bytes_of(seed));
+  }
+  Status load(std::int32_t page, std::uint64_t seed) {
+    return test::load_exactly(*tier_, page_of(page, seed), bytes_of(seed));
+  }
+  std::vector<TierPage> lost() {
+    std::vector<TierPage> pages;
+    tier_->take_lost(pages);
+    return pages;
+  }
+
+  Behaviour fast_;
+  Behaviour slow_;
+  std::unique_ptr<StackedTier> tier_;
+};
+
+TEST_F(StackedTierTest, SavesInBothAndLoadsFromTheFastOne) {
+  open(2, 8);
+  EXPECT_EQ(tier_->num_pages(), 8);
+  EXPECT_TRUE(save(5, 50));
+  EXPECT_EQ(fast_.saves, 1);
+  EXPECT_EQ(slow_.saves, 1);
+  EXPECT_TRUE(load(5, 50));
+  EXPECT_EQ(fast_.loads, 1);
+  EXPECT_EQ(slow_.loads, 0);
+  EXPECT_FALSE(load(5, 51)) << "another block's name";
+  EXPECT_TRUE(tier_->levels().are_two);
+  EXPECT_EQ(tier_->levels().fast.loaded_blocks, 1);
+  EXPECT_EQ(tier_->levels().slow.loaded_blocks, 0);
+  EXPECT_EQ(tier_->levels().slow.saved_blocks, 1);
+}
+
+TEST_F(StackedTierTest, ABlockThatLeavesTheFastTierComesFromTheSlowOneAndIsFastAgain) {
+  open(2, 8);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
+  EXPECT_TRUE(load(0, 10));
+  EXPECT_EQ(slow_.loads, 1) << "the one that was used least recently made room";
+  EXPECT_TRUE(load(0, 10));
+  EXPECT_EQ(slow_.loads, 1);
+  EXPECT_TRUE(lost().empty()) << "the slow tier has all of them";
+}
+
+TEST_F(StackedTierTest, TheBlocksAreThereAfterARestart) {
+  open(2, 8);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
+  open(2, 8);
+  EXPECT_EQ(tier_->take_stored().size(), 4U);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(load(i, 10 + static_cast<std::uint64_t>(i)));
+}
+
+TEST_F(StackedTierTest, WhileTheSlowTierTakesNothingBlocksAreInTheFastOneUntilTheyMakeRoom) {
+  open(2, 8);
+  EXPECT_TRUE(save(0, 9));
+  slow_.accepts = false;
+  EXPECT_TRUE(tier_->accepts_saves());
+  EXPECT_TRUE(save(0, 10));
+  EXPECT_TRUE(load(0, 10));
+  EXPECT_TRUE(save(1, 11));
+  EXPECT_TRUE(lost().empty());
+  EXPECT_TRUE(save(2, 12));
+  const std::vector<TierPage> gone = lost();
+  ASSERT_EQ(gone.size(), 1U);
+  EXPECT_EQ(gone[0].page, 0);
+  EXPECT_EQ(gone[0].name, page_of(0, 10).name);
+  EXPECT_EQ(gone[0].group, 1);
+  EXPECT_FALSE(load(0, 10));
+  open(2, 8);
+  EXPECT_TRUE(load(0, 9)) << "the slow tier keeps what the page had";
+  fast_.accepts = false;
+  EXPECT_FALSE(tier_->accepts_saves());
+  EXPECT_FALSE(save(3, 13));
+}
+
+TEST_F(StackedTierTest, AFailureOfOneTierIsNoFailure) {
+  open(4, 8);
+  slow_.fails_one_in = 1;
+  EXPECT_TRUE(save(0, 10));
+  EXPECT_TRUE(load(0, 10));
+  slow_.fails_one_in = 0;
+  fast_.fails_one_in = 1;
+  EXPECT_TRUE(save(1, 11));
+  EXPECT_TRUE(load(1, 11));
+  EXPECT_FALSE(load(0, 10));
+  fast_.fails_one_in = 0;
+  EXPECT_TRUE(save(2, 12));
+  fast_.fails_one_in = 1;
+  EXPECT_TRUE(load(2, 12));
+  slow_.fails_one_in = 1;
+  EXPECT_FALSE(save(3, 13));
+}
+
+// Else a wrong copy would come back under a name that was saved again.
+TEST_F(StackedTierTest, ErasedAndReplacedBlocksAreGoneFromBoth) {
+  open(4, 8);
+  EXPECT_TRUE(save(0, 10));
+  tier_->erase(0);
+  EXPECT_TRUE(fast_.pages.empty());
+  EXPECT_TRUE(slow_.pages.empty());
+  EXPECT_FALSE(load(0, 10));
+  EXPECT_TRUE(save(0, 11));
+  EXPECT_TRUE(save(0, 12));
+  EXPECT_EQ(fast_.pages.size(), 1U);
+  EXPECT_FALSE(load(0, 11));
+}
+
+// A caller that follows the contract, and knows what must be there.
+class StackedTierWorkload {
+ public:
+  explicit StackedTierWorkload(std::uint64_t seed)
+      : random_(seed),
+        fast_pages_(static_cast<std::int32_t>(1 + random_.below(12))),
+        slow_pages_(static_cast<std::int32_t>(4 + random_.below(40))),
+        fails_(seed % 2 == 0) {
+    fast_.drops_one_in = random_.below(2) == 0 ? 0 : 2 + random_.below(6);
+    if (fails_) fast_.fails_one_in = 3 + random_.below(20);
+    if (fails_) slow_.fails_one_in = 3 + random_.below(20);
+    restart();
+  }
+
+  void run(int steps) {
+    for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) {
+      if (random_.below(60) == 0) slow_.accepts = !slow_.accepts;
+      if (random_.below(90) == 0) fast_.accepts = !fast_.accepts;
+      begin_one();
+      take_ends();
+      if (random_.below(400) == 0) {
+        while (!moves_.empty()) take_ends();
+        check_durable();
+        restart();
+      }
+    }
+    while (!moves_.empty() && !testing::Test::HasFailure()) take_ends();
+  }
+  std::int64_t loaded() const { return loaded_; }
+  std::int64_t from_fast() const { return fast_.loads; }
+
+ private:
+  struct Kept {
+    std::uint64_t seed = 0;
+    bool durable = false;
+  };
+  struct Move {
+    std::int32_t page = 0;
+    std::uint64_t seed = 0;
+    bool loads = false;
+    bool slow_accepted = false;
+    Bytes block;
+  };
+
+  void restart() {
+    fast_.pages.clear();
+    tier_ =
+        std::make_unique<StackedTier>(std::make_unique<RandomTier>(fast_, fast_pages_, random_()),
+                                      std::make_unique<RandomTier>(slow_, slow_pages_, random_()));
+    kept_.clear();
+    for (const TierPage& page : tier_->take_stored()) {
+      kept_[page.page] = {page.name.high, true};
+    }
+  }
+  // Blocks that were saved while the slow tier took some survive.
+  void check_durable() {
+    for (const auto& [page, kept] : kept_) {
+      if (!kept.durable) continue;
+      const auto found = slow_.pages.find(page);
+      ASSERT_TRUE(found != slow_.pages.end());
+      ASSERT_EQ(found->second.second, bytes_of(kept.seed));
+    }
+  }
+  void begin_one() {
+    const auto page =
+        static_cast<std::int32_t>(random_.below(static_cast<std::uint64_t>(slow_pages_)));
+    if (moves_.size() >= 12 || busy_.contains(page)) return;
+    const std::uint64_t kind = random_.below(10);
+    const auto found = kept_.find(page);
+    if (kind == 0) {
+      tier_->erase(page);
+      kept_.erase(page);
+      return;
+    }
+    const bool loads = found != kept_.end() && kind < 7;
+    if (!loads && !tier_->accepts_saves()) return;
+    Move& move = moves_[++ids_];
+    move.page = page;
+    move.loads = loads;
+    move.seed = loads ? found->second.seed : ++seeds_;
+    move.slow_accepted = slow_.accepts;
+    move.block = loads ? Bytes(kBlock) : bytes_of(move.seed);
+    busy_.insert(page);
+    if (loads) {
+      tier_->touch(page);
+      tier_->load(ids_, page_of(page, move.seed), move.block);
+    } else {
+      kept_.erase(page);
+      tier_->save(ids_, page_of(page, move.seed), move.block);
+    }
+  }
+  void take_ends() {
+    std::vector<TierMove> ended;
+    tier_->poll(ended);
+    for (const TierMove& end : ended) {
+      const Move& move = moves_.at(end.id);
+      busy_.erase(move.page);
+      take_end(move, end.status);
+      moves_.erase(end.id);
+    }
+    std::vector<TierPage> lost;
+    tier_->take_lost(lost);
+    for (const TierPage& page : lost) {
+      const auto found = kept_.find(page.page);
+      if (found == kept_.end() || page_of(0, found->second.seed).name != page.name) continue;
+      EXPECT_FALSE(found->second.durable);
+      kept_.erase(found);
+    }
+  }
+  void take_end(const Move& move, const Status& status) {
+    if (!move.loads) {
+      EXPECT_TRUE(status || fails_ || !move.slow_accepted);
+      if (status) kept_[move.page] = {move.seed, move.slow_accepted && !fails_};
+      return;
+    }
+    if (status) {
+      ++loaded_;
+      EXPECT_EQ(move.block, bytes_of(move.seed));
+      return;
+    }
+    // Only what was lost while its load was under way may be missing.
+    const auto found = kept_.find(move.page);
+    EXPECT_TRUE(fails_ || found == kept_.end() || (!found->second.durable && fast_.drops_one_in));
+    if (status.error().code == ErrorCode::kUnavailable) return;
+    tier_->erase(move.page);
+    kept_.erase(move.page);
+  }
+
+  SplitMix64 random_;
+  const std::int32_t fast_pages_;
+  const std::int32_t slow_pages_;
+  const bool fails_;
+  Behaviour fast_;
+  Behaviour slow_;
+  std::unique_ptr<StackedTier> tier_;
+  std::map<std::int32_t, Kept> kept_;  // by page
+  std::map<std::uint64_t, Move> moves_;
+  std::set<std::int32_t> busy_;
+  std::uint64_t ids_ = 0;
+  std::uint64_t seeds_ = 0;
+  std::int64_t loaded_ = 0;
+};
+
+TEST(StackedTierProperty, EveryLoadIsExactAndNothingDurableIsMissing) {
+  std::int64_t loaded = 0;
+  std::int64_t from_fast = 0;
+  for (std::uint64_t seed = 1; seed <= 60 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    StackedTierWorkload workload(seed);
+    workload.run(3000);
+    loaded += workload.loaded();
+    from_fast += workload.from_fast();
+  }
+  EXPECT_GT(loaded, 10000);
+  EXPECT_GT(from_fast, 1000);
+  EXPECT_GT(loaded - from_fast, 1000);
+}
+
+}  // namespace
+}  // namespace sluice
