@@ -239,6 +239,9 @@ TEST(ServerMetricsTest, EveryMetricIsDocumented) {
   metrics.cache_config({});
   metrics.function_turns({.uses = {{"a", Duration(1)}}});
   metrics.lending({});
+  EngineGauges gauges;
+  gauges.tier_levels.are_two = true;
+  metrics.engine(EngineState::kReady, gauges, 0);
   std::ifstream file("docs/metrics.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto m = written(metrics);
