@@ -285,15 +285,15 @@ struct DotTile {
                                    std::int64_t col, bool add) {
     Lane flat[kCount];
     add_lanes(sums, flat);
-    float* const out = p.out + row * p.out_stride + col;
+    if (add) {
+      const float* const out = p.out + row * p.out_stride + col;
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
+      for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-      for (int c = 0; c < cols; ++c) {
-        float& to = out[r * p.out_stride + c];
-        to = add ? to + flat[r * cols + c] : flat[r * cols + c];
+        for (int c = 0; c < cols; ++c) flat[r * cols + c] += out[r * p.out_stride + c];
       }
     }
+    store(flat, p, row, col);
   }
 
   // The sums over lanes.
