@@ -220,6 +220,11 @@ int run_agent(const AgentArguments& given) {
         invalid_argument("--adapter is for serve; an agent gets adapters from its gateway"),
         kExitUsage);
   }
+  if (settings->lend) {
+    return report_error(invalid_argument("--kv-cache-memory MIN-MAX is for serve and gateway; give "
+                                         "an agent one size, which each function has"),
+                        kExitUsage);
+  }
   settings->engine.adapters.at_run_time = true;
   const Status status = serve_gateway(arguments, *settings);
   return status ? kExitSuccess : report_error(status.error(), exit_code_for(status.error()));

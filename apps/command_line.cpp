@@ -203,28 +203,30 @@ void add_text_options(CLI::App& command, ServeArguments& arguments) {
 }
 
 void add_lend_options(CLI::App& command, LendArguments& a) {
-  const std::string group = "Server options";
   command
       .add_option("--lend", a.url,
-                  "the address of a `sluice coordinator`: KV memory between MIN and MAX of "
-                  "--kv-cache-memory MIN-MAX is shared with other processes")
-      ->group(group);
-  command.add_option("--lend-token-file", a.token_file, "the coordinator's token")->group(group);
+                  "the address of a `sluice coordinator`: shares KV memory between MIN and MAX")
+      ->group("Server options");
+  command.add_option("--lend-token-file", a.token_file, "the coordinator's token")
+      ->group("Server options");
   command
       .add_option("--lend-device", a.device,
                   "the device's name at the coordinator; servers that share memory have the same "
                   "(default cpu)")
-      ->group(group);
+      ->group("Server options");
+}
+
+void add_lend_pages_options(CLI::App& command, LendArguments& a) {
   command
       .add_option("--lend-pages", a.lend_pages,
                   "with --lend: memory of this server above MIN, which other servers may use as a "
                   "tier while it is idle, such as 2GiB; it takes it back within 150 ms")
-      ->group(group);
+      ->group("Server options");
   command
       .add_option("--borrow-pages", a.borrow_pages,
                   "with --lend: keeps KV blocks in memory that others lend by --lend-pages, at "
                   "most so much; encrypted")
-      ->group(group);
+      ->group("Server options");
 }
 
 CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
@@ -260,6 +262,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->group(group);
   add_isolation_options(*command, arguments);
   add_lend_options(*command, arguments.lend);
+  add_lend_pages_options(*command, arguments.lend);
   add_warm_options(*command, arguments.warm);
   command
       ->add_option("--pin-limit", arguments.pin_limit,
@@ -331,6 +334,7 @@ CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
                    "processes beside those that wait on each backbone for the next cold call, "
                    "where they are worth their memory (default 0)")
       ->group(group);
+  add_lend_options(*command, arguments.serve.lend);
   add_group_options(*command, arguments.group);
   add_agents_options(*command, arguments.agents);
   add_engine_options(*command, arguments.serve.engine);

@@ -16,6 +16,8 @@
 #include "apps/gateway_admin.h"
 #include "apps/gateway_host.h"
 #include "apps/gateway_usage.h"
+#include "apps/lend_session.h"
+#include "apps/limited_kv.h"
 #include "apps/serve_settings.h"
 #include "apps/server_drain.h"
 #include "apps/server_socket.h"
@@ -78,6 +80,9 @@ class Gateway {
         service_(service_options(), &keys_, loop_, functions_, clock_, *access_log_, metrics_) {}
 
   Status start() {
+    if (settings_.lend) {
+      ASSIGN_OR_RETURN(lend_, LendSession::open(*settings_.lend, loop_, clock_, metrics_));
+    }
     ASSIGN_OR_RETURN(http_,
                      open_server(arguments_.serve, settings_, loop_, service_, clock_, tls_.get()));
     ASSIGN_OR_RETURN(agents_, GatewayAgents::open(arguments_.agents, hub_options(), loop_, clock_,
@@ -107,6 +112,7 @@ class Gateway {
     functions_.stop();
     if (agents_) agents_->stop();
     host_.stop();
+    if (lend_) lend_->leave();  // its memory is free now
     usage_.stop(today());
     if (member_) member_->stop();
     if (load_error_) return *load_error_;
@@ -232,10 +238,17 @@ class Gateway {
     functions_.set_ready();
     metrics_.cache_config(host_.model(0).cache_config());
     tick();
+    if (lend_) lend_->start(limited_kv());
     if (late_functions_) use_published(*std::exchange(late_functions_, std::nullopt));
     fmt::print(stderr, "ready: {} serves {} functions of {} tenants\n", url(),
                file_.functions.size(), file_.tenants.size());
     tell_service_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
+  }
+
+  std::unique_ptr<LimitedKv> limited_kv() {
+    return std::make_unique<FunctionsKv>(
+        functions_, kv_division(*settings_.lend, settings_.functions->max_functions),
+        settings_.engine.max_num_seqs);
   }
 
   void open_to_agents() {
@@ -366,6 +379,7 @@ class Gateway {
   std::int32_t num_functions_ = 0;
   ServerMetrics metrics_;
   ApiService service_;
+  std::unique_ptr<LendSession> lend_;  // null: KV memory is fixed
   std::unique_ptr<http::HttpServer> http_;
   ServerDrain drain_{loop_, service_, settings_.drain_timeout};
   std::optional<Error> load_error_;

@@ -174,7 +174,13 @@ void GatewayHost::end_instance(std::unique_ptr<TenantLoop> instance) {
   if (dynamic_cast<RemoteLoop*>(instance.get()) != nullptr) return;
   // Shared because std::function copies its captures.
   std::shared_ptr<TenantLoop> shared = std::move(instance);
-  jobs_.add([shared = std::move(shared)]() mutable { shared.reset(); });
+  // A loop that ends cannot take more.
+  const std::int64_t held = shared->kv().held;
+  ending_kv_bytes_ += held;
+  jobs_.add([this, shared = std::move(shared), held]() mutable {
+    shared.reset();
+    ending_kv_bytes_ -= held;
+  });
 }
 
 }  // namespace sluice

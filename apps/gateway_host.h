@@ -4,6 +4,7 @@
 // Owner: the command. Threads: the event loop's; models() from any once load_all() has succeeded.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -71,6 +72,7 @@ class GatewayHost final : public InstanceHost {
                                        std::int32_t function) const override;
   void plan_machine(std::int32_t machine, const std::vector<RemoteHolding>& plan) override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
+  std::int64_t ending_kv_bytes() const override { return ending_kv_bytes_.load(); }
 
  private:
   struct Loaded {
@@ -95,6 +97,8 @@ class GatewayHost final : public InstanceHost {
   std::function<void(std::int32_t, Status)> loaded_;
   // The thread adds to it in load_all(); the loop reads it after that.
   std::vector<std::unique_ptr<Loaded>> backbones_;
+
+  std::atomic<std::int64_t> ending_kv_bytes_{0};
 
   Pause pause_;  // of `adapter_jobs_`
   // Last: they end before what they use.

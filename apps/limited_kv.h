@@ -1,13 +1,12 @@
-// LimitedKv: the KV memory of a server whose limit LendSession sets: of one engine, or of function
-// processes together.
-// Owner: the server. Threads: the event loop's. Units: bytes.
+// LimitedKv: the KV memory of a server or gateway whose limit LendSession sets: of one engine, or
+// of function processes together. Owner: the server. Threads: the event loop's. Units: bytes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "base/clock.h"
-#include "function/tenant_loops.h"
+#include "function/divided_loops.h"
 #include "lending/kv_division.h"
 #include "lending/lending_policy.h"
 #include "server/threaded_engine_loop.h"
@@ -44,9 +43,9 @@ class EngineKv final : public LimitedKv {
 
 class FunctionsKv final : public LimitedKv {
  public:
-  // `max_num_seqs`: of each function. REQUIRES: TenantLoops::Options::first_kv_limit is the
-  // division's own().
-  FunctionsKv(TenantLoops& functions, KvDivision::Options division, std::int32_t max_num_seqs)
+  // `max_num_seqs`: of each function. REQUIRES: a loop starts with the division's own() as its
+  // limit.
+  FunctionsKv(DividedLoops& functions, KvDivision::Options division, std::int32_t max_num_seqs)
       : functions_(functions), division_(division), max_num_seqs_(max_num_seqs) {}
 
   bool ready() const override { return functions_.state() == EngineState::kReady; }
@@ -56,7 +55,7 @@ class FunctionsKv final : public LimitedKv {
  private:
   void look();
 
-  TenantLoops& functions_;
+  DividedLoops& functions_;
   KvDivision division_;
   const std::int32_t max_num_seqs_;
   std::vector<KvDivision::Function> looked_;

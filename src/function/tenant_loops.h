@@ -31,12 +31,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "function/divided_loops.h"
 #include "function/tenant_loop.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
 
-class TenantLoops final : public EngineLoop {
+class TenantLoops final : public DividedLoops {
  public:
   struct Options {
     bool by_key = false;               // Request::client_key names the tenant; false: all are one
@@ -61,15 +62,8 @@ class TenantLoops final : public EngineLoop {
   // Ends all loops. A second call does nothing.
   void stop();
 
-  struct Kv {
-    std::uint64_t loop = 0;  // differs from that of all other loops, earlier ones included
-    FunctionKv kv;
-  };
-  // Lists all loops. `ending`: KV memory held by those that end and are no longer listed.
-  std::vector<Kv> kv(std::int64_t& ending) const;
-  // Nothing if the loop has ended.
-  void limit_kv(std::uint64_t loop, std::int64_t bytes);
-
+  std::vector<Kv> kv(std::int64_t& ending) const override;
+  void limit_kv(std::uint64_t loop, std::int64_t bytes) override;
   // kResourceExhausted also when every loop is in use.
   Status submit(Request request) override;
   void cancel(RequestId id) override;
@@ -90,7 +84,7 @@ class TenantLoops final : public EngineLoop {
   // A loop of one tenant and adapter.
   struct Function {
     std::unique_ptr<TenantLoop> loop;
-    std::uint64_t number = 0;  // see Kv::loop
+    std::uint64_t number = 0;  // see DividedLoops::Kv
     TimePoint last_use;
     EngineGauges gauges;
     bool asked = false;  // for its progress

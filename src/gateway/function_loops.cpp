@@ -194,6 +194,7 @@ void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter,
   Instance& instance = function.instances.emplace_back();
   instance.adapter = adapter;
   instance.machine = machine;
+  instance.number = ++last_number_;
   instance.last_use = clock_.now();
   instance.started = clock_.now();
   ++counts_.starts;

@@ -39,13 +39,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "function/divided_loops.h"
 #include "gateway/artifact_planner.h"
 #include "gateway/gateway_counts.h"
 #include "gateway/gateway_state.h"
 #include "gateway/instance_host.h"
 #include "gateway/prefill_tracker.h"
 #include "gateway/usage_sink.h"
-#include "server/engine_loop.h"
 #include "serverless/batching.h"
 #include "serverless/instance_placer.h"
 #include "serverless/instance_scaler.h"
@@ -61,7 +61,7 @@ struct GatewayFunction {
   Duration ttft_slo{0};  // 0: no request is refused for it
 };
 
-class FunctionLoops final : public EngineLoop {
+class FunctionLoops final : public DividedLoops {
  public:
   struct Options {
     std::int32_t max_requests = 1024;  // of all functions together
@@ -126,6 +126,8 @@ class FunctionLoops final : public EngineLoop {
   EngineState state() const override { return state_; }
   std::optional<Error> failure() const override { return std::nullopt; }
   std::int32_t unfinished_requests() const override;
+  std::vector<Kv> kv(std::int64_t& ending) const override;
+  void limit_kv(std::uint64_t loop, std::int64_t bytes) override;
 
   std::int32_t num_instances() const { return num_instances_; }
   GatewayCounts counts() const;
@@ -157,6 +159,7 @@ class FunctionLoops final : public EngineLoop {
     std::unique_ptr<TenantLoop> loop;
     std::int32_t adapter = -1;
     std::int32_t machine = 0;  // 0: this one
+    std::uint64_t number = 0;  // see DividedLoops::Kv
     TimePoint last_use;
     TimePoint started;
     bool was_warm = false;              // a warm worker
@@ -257,6 +260,7 @@ class FunctionLoops final : public EngineLoop {
   std::set<std::int32_t> active_;   // functions with instances or waiting requests
   std::int32_t num_instances_ = 0;
   std::int32_t local_instances_ = 0;
+  std::uint64_t last_number_ = 0;  // of an instance
   Batching batching_ = Batching::kWorkConserving;
   FixedBatch fixed_batch_;  // kFixed
   bool preload_ = true;

@@ -1,4 +1,5 @@
-// The part of FunctionLoops that an operator sees and changes by hand.
+// The part of FunctionLoops that others see and change: an operator by hand, and the division of KV
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,6 +36,25 @@ BackboneView FunctionLoops::backbone_view(std::int32_t number) const {
   view.instances = backbone.instances;
   if (backbone.workers) view.worker_bytes = host_.worker_bytes(number);
   return view;
+}
+
+std::vector<DividedLoops::Kv> FunctionLoops::kv(std::int64_t& ending) const {
+  std::vector<Kv> all;
+  for (const std::int32_t number : active_) {
+    for (const Instance& instance : functions_[static_cast<std::size_t>(number)].instances) {
+      if (instance.machine == 0) all.push_back({instance.number, instance.loop->kv()});
+    }
+  }
+  ending = host_.ending_kv_bytes();
+  return all;
+}
+
+void FunctionLoops::limit_kv(std::uint64_t loop, std::int64_t bytes) {
+  for (const std::int32_t number : active_) {
+    for (const Instance& instance : function_at(number).instances) {
+      if (instance.number == loop) instance.loop->limit_kv(bytes);
+    }
+  }
 }
 
 Status FunctionLoops::end_idle(std::int32_t number) {

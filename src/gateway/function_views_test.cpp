@@ -51,6 +51,53 @@ TEST_F(FunctionLoopsTest, AViewHasTheAdapterThatIsInMemory) {
   EXPECT_FALSE(loops_->view(1).adapter_bytes);
 }
 
+TEST_F(FunctionLoopsTest, TheKvMemoryOfEachProcessIsShownAndLimited) {
+  start();
+  ASSERT_TRUE(submit(1, 0));
+  HandInstance& first = *host_.last;
+  first.memory = {.limit = 10, .held = 9, .used = 8, .running = 1, .waiting = 2};
+  ASSERT_TRUE(submit(2, 1));
+  HandInstance& second = *host_.last;
+  second.memory = {.limit = 20};
+  host_.ending_kv = 7;
+  std::int64_t ending = 0;
+  const auto all = loops_->kv(ending);
+  EXPECT_EQ(ending, 7);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_NE(all[0].loop, all[1].loop);
+  EXPECT_EQ(all[0].kv.limit, 10);
+  EXPECT_EQ(all[0].kv.held, 9);
+  EXPECT_EQ(all[0].kv.used, 8);
+  EXPECT_EQ(all[0].kv.running, 1);
+  EXPECT_EQ(all[0].kv.waiting, 2);
+  loops_->limit_kv(all[1].loop, 30);
+  EXPECT_EQ(first.memory.limit, 10);
+  EXPECT_EQ(second.memory.limit, 30);
+  // Its number is never used again, so a late limit reaches no other process.
+  first.finish(1);
+  take();
+  ASSERT_TRUE(loops_->end_idle(0));
+  ASSERT_TRUE(submit(3, 0));
+  loops_->limit_kv(all[0].loop, 40);
+  EXPECT_EQ(host_.last->memory.limit, 0);
+}
+
+TEST_F(FunctionLoopsTest, TheKvMemoryOfOtherMachinesIsNotDivided) {
+  FunctionLoops::Options options;
+  options.max_instances = 1;
+  start(options);
+  host_.others = {{.open = true,
+                   .places = 1,
+                   .free_bytes = 1000,
+                   .backbones = {{.is_possible = true, .is_loaded = true}}}};
+  ASSERT_TRUE(submit(1, 0));
+  ASSERT_TRUE(submit(2, 1));
+  ASSERT_EQ(host_.started, 2);
+  ASSERT_EQ(host_.last->machine, 1);
+  std::int64_t ending = 0;
+  EXPECT_EQ(loops_->kv(ending).size(), 1U);
+}
+
 TEST_F(FunctionLoopsTest, OnlyIdleProcessesEndByHand) {
   start();
   EXPECT_EQ(loops_->end_idle(0).error().code, ErrorCode::kNotFound);

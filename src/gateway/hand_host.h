@@ -30,7 +30,8 @@ class HandInstance final : public TenantLoop {
 
   void set_tenant(const std::string& name) override { tenant = name; }
   FunctionUse use() const override { return used; }
-  void limit_kv(std::int64_t /*bytes*/) override {}
+  void limit_kv(std::int64_t bytes) override { memory.limit = bytes; }
+  FunctionKv kv() const override { return memory; }
   bool is_lost() const override { return lost; }
   Status submit(Request request) override {
     EXPECT_EQ(request.adapter, adapter);
@@ -101,6 +102,7 @@ class HandInstance final : public TenantLoop {
   std::optional<Error> reason;
   std::int64_t steps = 0;
   FunctionUse used;
+  FunctionKv memory;
   std::int32_t machine = 0;
   bool lost = false;
 
@@ -136,6 +138,7 @@ class HandHost final : public InstanceHost {
     return made;
   }
   void end_instance(std::unique_ptr<TenantLoop> instance) override { instance.reset(); }
+  std::int64_t ending_kv_bytes() const override { return ending_kv; }
   std::vector<RemoteMachine> machines() const override { return others; }
 
   std::optional<Duration> adapter_copy(std::int32_t machine, std::int32_t /*backbone*/,
@@ -165,6 +168,7 @@ class HandHost final : public InstanceHost {
   std::map<std::pair<std::int32_t, std::int32_t>, Duration> copies;  // by machine and function
   std::map<std::int32_t, std::vector<RemoteHolding>> plans;          // the last one, by machine
   std::int64_t free = 1'000'000;
+  std::int64_t ending_kv = 0;
 };
 
 class CountedUsage final : public UsageSink {

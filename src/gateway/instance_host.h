@@ -90,6 +90,9 @@ class InstanceHost {
   virtual std::int64_t free_bytes() const = 0;
   // Ends its process and destroys it.
   virtual void end_instance(std::unique_ptr<TenantLoop> instance) = 0;
+  // KV memory held by instances of this machine that were given to end_instance() and have not
+  // ended yet.
+  virtual std::int64_t ending_kv_bytes() const = 0;
 };
 
 }  // namespace sluice
