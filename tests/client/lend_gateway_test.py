@@ -102,8 +102,8 @@ def test_bytes_move_between_functions_of_a_gateway_and_a_server(coordinator, con
         # and loses no call.
         before, held = pss(other), sum(functions_pss(server).values())
         burst = Burst(other, 120, 60, lasting=True)
-        await_true(lambda: pss(other) >= before + 28 * MIB and
-                   sum(functions_pss(server).values()) <= held - 8 * MIB, server)
+        await_true(lambda: pss(other) >= before + 24 * MIB and
+                   sum(functions_pss(server).values()) <= held - 6 * MIB, server)
         await_metric(server, "kv_borrowed_bytes", lambda value: value <= BUDGET / 2)
         assert second_calls.join()[:8] == texts
         burst.join()
