@@ -231,6 +231,24 @@ SLUICE_INLINE static void store_four(std::int32_t* p, __m128i v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
 }
 
+// The same for a tile of four rows and six columns at once: quarter r of a vector is of row r.
+template <class S>
+struct SumsOfRows {
+  using F = typename S::F;
+  SLUICE_INLINE explicit SumsOfRows(const F (&sums)[4][6]) {
+    F quarters[6];
+#pragma GCC unroll 8
+    for (int c = 0; c < 6; ++c) {
+      quarters[c] = S::quarter_sums(sums[0][c], sums[1][c], sums[2][c], sums[3][c]);
+    }
+    four = S::lane_sums(quarters[0], quarters[1], quarters[2], quarters[3]);
+    two = S::lane_sums(quarters[4], quarters[5], quarters[4], quarters[5]);
+  }
+
+  F four;  // of columns 0 to 3
+  F two;   // of columns 4 and 5, twice
+};
+
 // Element k of a row of the weight.
 template <class P>
 SLUICE_INLINE const typename P::W* weight_at(const typename P::W* row, std::int64_t k) {
@@ -429,18 +447,11 @@ struct DotTile {
     }
   }
 
-  // The same for all rows at once: quarter r of a vector is of row r.
   SLUICE_INLINE static void add_lanes_of_rows(F (&sums)[rows][cols], Lane (&flat)[kCount]) {
     using S = typename P::Simd;
-    F quarters[cols];
-#pragma GCC unroll 8
-    for (int c = 0; c < cols; ++c) {
-      quarters[c] = S::quarter_sums(sums[0][c], sums[1][c], sums[2][c], sums[3][c]);
-    }
-    const F four = S::lane_sums(quarters[0], quarters[1], quarters[2], quarters[3]);
-    const F two = S::lane_sums(quarters[4], quarters[5], quarters[4], quarters[5]);
-    S::store_quarters(flat, cols, four);
-    S::store_half_quarters(flat + 4, cols, two);
+    const SumsOfRows<S> all(sums);
+    S::store_quarters(flat, cols, all.four);
+    S::store_half_quarters(flat + 4, cols, all.two);
   }
 
   SLUICE_INLINE static void copy(const F (&from)[rows][cols], F (&to)[rows][cols]) {

@@ -54,22 +54,19 @@ struct PanelTile {
   }
 
  private:
-  // Sums over lanes by the tree of DotTile, for all rows at once: quarter r of a vector is row r.
+  // Adds lanes by the tree of DotTile.
   SLUICE_INLINE static void store(const F (&sums)[kPanelRows][kPanelCols], bool first, int cols,
                                   float* out, std::int64_t stride) {
-    F quarters[kPanelCols];
-#pragma GCC unroll 8
-    for (int c = 0; c < kPanelCols; ++c) {
-      quarters[c] = S::quarter_sums(sums[0][c], sums[1][c], sums[2][c], sums[3][c]);
-    }
-    const F four = S::lane_sums(quarters[0], quarters[1], quarters[2], quarters[3]);
-    const F two = S::lane_sums(quarters[4], quarters[5], quarters[4], quarters[5]);
+    const SumsOfRows<S> all(sums);
     const auto four_mask = static_cast<__mmask8>((1U << (cols < 4 ? cols : 4)) - 1U);
     const auto two_mask = static_cast<__mmask8>((1U << (cols < 4 ? 0 : cols - 4)) - 1U);
-    put<0>(four, two, first, cols, four_mask, two_mask, out);
-    if constexpr (rows > 1) put<1>(four, two, first, cols, four_mask, two_mask, out + stride);
-    if constexpr (rows > 2) put<2>(four, two, first, cols, four_mask, two_mask, out + 2 * stride);
-    if constexpr (rows > 3) put<3>(four, two, first, cols, four_mask, two_mask, out + 3 * stride);
+    put<0>(all.four, all.two, first, cols, four_mask, two_mask, out);
+    if constexpr (rows > 1)
+      put<1>(all.four, all.two, first, cols, four_mask, two_mask, out + stride);
+    if constexpr (rows > 2)
+      put<2>(all.four, all.two, first, cols, four_mask, two_mask, out + 2 * stride);
+    if constexpr (rows > 3)
+      put<3>(all.four, all.two, first, cols, four_mask, two_mask, out + 3 * stride);
   }
 
   template <int row>
