@@ -40,7 +40,7 @@ def isolated(coordinator, key_file, *more):
                   "--warm-workers", "0", *more, api_key=KEYS["alice"])
 
 
-def ask(server, index, headers):
+def ask(server, index, headers=None):
     """The text of a call that must end well."""
     body = {"model": NAME, "prompt": [10 + index % 100] * PROMPT + [index], "max_tokens": 60,
             "ignore_eos": True, "temperature": 0}
@@ -52,10 +52,10 @@ def ask(server, index, headers):
 
 
 class Calls:
-    """Calls of one key, again and again until join(), which gives their texts."""
+    """Calls with one key, again and again until join(), which gives their texts."""
 
     def __init__(self, server, key, count=120):
-        self.server, self.headers = server, {"Authorization": "Bearer " + KEYS[key]}
+        self.server, self.headers = server, {"Authorization": "Bearer " + key}
         self.joining = False
         self.pool = concurrent.futures.ThreadPoolExecutor(count)
         self.calls = [self.pool.submit(self.run, i) for i in range(count)]
@@ -96,9 +96,9 @@ def test_bytes_move_between_functions_and_another_server(coordinator, key_file):
         await_joined(server)
         await_joined(other)
         with Server() as plain:
-            texts = [ask(plain, index, {}) for index in range(8)]
+            texts = [ask(plain, index) for index in range(8)]
         # The function of one key gets what the server borrows.
-        alice = Calls(server, "alice")
+        alice = Calls(server, KEYS["alice"])
         await_true(lambda: functions_of(server.process.pid), server)
         (first,) = functions_of(server.process.pid)
         await_metric(server, "kv_borrowed_bytes", lambda value: value >= BUDGET - 4 * MIB)
@@ -106,7 +106,7 @@ def test_bytes_move_between_functions_and_another_server(coordinator, key_file):
         full = process_pss(first)
         assert metric(server, "kv_limit_bytes") <= LEAST + BUDGET
         # Another key's gets its share of it; the first one shrinks, and loses no call.
-        bob = Calls(server, "bob")
+        bob = Calls(server, KEYS["bob"])
         await_true(lambda: len(functions_of(server.process.pid)) == 2, server)
         (second,) = set(functions_of(server.process.pid)) - {first}
         await_true(lambda: process_pss(second) >= 28 * MIB and process_pss(first) <= full - 6 * MIB,
@@ -134,7 +134,7 @@ def test_the_memory_of_a_dead_function_comes_back(coordinator, key_file):
             await_metric(server, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2)
             (victim,) = functions_of(server.process.pid)
             os.kill(victim, signal.SIGKILL)
-            rescue = Calls(server, "bob")
+            rescue = Calls(server, KEYS["bob"])
             await_gone([victim])
             for answer in [call.result() for call in calls]:
                 assert answer.status != 200 or all(

@@ -1,33 +1,24 @@
 """A gateway shares KV memory with other servers, and its functions share what it has
 (docs/elastic-memory.md)."""
 
-import concurrent.futures
 import subprocess
 import time
 
 import pytest
 
 from gateway_test import ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, write_config
-from lend_functions_test import await_true, functions_pss, process_pss
+from lend_functions_test import (  # pylint: disable=unused-import
+    BUDGET, FUNCTIONS, LEAST, Calls, ask, await_true, fixture_coordinator, functions_pss,
+    process_pss)
 from lend_move_test import pss
-from lend_test import MIB, Burst, Coordinator, await_joined, await_metric, metric
+from lend_test import MIB, Burst, await_joined, await_metric, metric
 from processes import functions_of
-from serving import BINARY, LONG_WAIT, NAME, PATIENCE, Server
+from serving import BINARY, LONG_WAIT, PATIENCE, Server
 
-FUNCTIONS = 2
-LEAST, BUDGET = 32 * MIB, 32 * MIB  # KV memory grows by 16 MiB; each function has 16 MiB
-PROMPT = 400
 CALLS = 90  # fewer than may wait for a function that starts
 # Each tenant may send as many calls as the test needs.
 NO_QUOTAS = (("requests_per_minute = 600\ntokens_per_minute = 100_000\nconcurrency = 8\n"
               "money_per_day = 1.50\n", ""), ("requests_per_minute = 600\n", ""))
-
-
-@pytest.fixture(name="coordinator")
-def fixture_coordinator(tmp_path):
-    running = Coordinator(tmp_path, LEAST, BUDGET)
-    yield running
-    running.stop()
 
 
 @pytest.fixture(name="config")
@@ -41,39 +32,8 @@ def lending_gateway(config, lend):
                   model=None, command="gateway", api_key=KEYS["a"])
 
 
-def ask(server, index, headers=None):
-    """The text of a call that must end well."""
-    body = {"model": NAME, "prompt": [10 + index % 100] * PROMPT + [index], "max_tokens": 60,
-            "ignore_eos": True, "temperature": 0}
-    answer = server.post("/v1/completions", body, headers=headers, timeout=100 * PATIENCE)
-    assert answer.status == 200, answer
-    choice = answer.json()["choices"][0]
-    assert choice["finish_reason"] == "length", choice
-    return choice["text"]
-
-
-class Calls:
-    """Calls of one tenant, again and again until join(), which gives their texts."""
-
-    def __init__(self, server, tenant):
-        self.server = server
-        self.headers = {"Authorization": "Bearer " + KEYS[tenant]}
-        self.joining = False
-        self.pool = concurrent.futures.ThreadPoolExecutor(CALLS)
-        self.calls = [self.pool.submit(self.run, i) for i in range(CALLS)]
-
-    def run(self, index):
-        while True:
-            text = ask(self.server, index, self.headers)
-            if self.joining:
-                return text
-
-    def join(self):
-        self.joining = True
-        try:
-            return [call.result(120 * PATIENCE) for call in self.calls]
-        finally:
-            self.pool.shutdown()
+def calls_of(server, tenant):
+    return Calls(server, KEYS[tenant], CALLS)
 
 
 def test_bytes_move_between_functions_of_a_gateway_and_a_server(coordinator, config):
@@ -84,7 +44,7 @@ def test_bytes_move_between_functions_of_a_gateway_and_a_server(coordinator, con
         with Server() as plain:
             texts = [ask(plain, index) for index in range(8)]
         # A function gets what the gateway borrows.
-        first_calls = Calls(server, "a")
+        first_calls = calls_of(server, "a")
         await_true(lambda: functions_of(server.process.pid), server)
         (first,) = functions_of(server.process.pid)
         await_metric(server, "kv_borrowed_bytes", lambda value: value >= BUDGET - 4 * MIB)
@@ -93,7 +53,7 @@ def test_bytes_move_between_functions_of_a_gateway_and_a_server(coordinator, con
         assert first_calls.join()[:8] == texts
         # It is idle now, so it gives to another tenant's function without that asking for more.
         full = process_pss(first)
-        second_calls = Calls(server, "b")
+        second_calls = calls_of(server, "b")
         await_true(lambda: len(functions_of(server.process.pid)) == 2, server)
         (second,) = set(functions_of(server.process.pid)) - {first}
         await_true(lambda: process_pss(second) >= 56 * MIB and
@@ -114,7 +74,7 @@ def test_bytes_move_between_functions_of_a_gateway_and_a_server(coordinator, con
 def test_without_a_coordinator_a_gateway_has_its_minimum(coordinator, config):
     with lending_gateway(config, coordinator.options()) as server:
         await_joined(server)
-        calls = Calls(server, "a")
+        calls = calls_of(server, "a")
         await_metric(server, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2)
         coordinator.stop()
         await_metric(server, "kv_limit_bytes", lambda value: value == LEAST)
@@ -124,7 +84,7 @@ def test_without_a_coordinator_a_gateway_has_its_minimum(coordinator, config):
         assert f"serving with the minimum of {LEAST // MIB} MiB" in server.stderr()
         coordinator.start()
         await_joined(server)
-        again = Calls(server, "b")
+        again = calls_of(server, "b")
         await_metric(server, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2)
         again.join()
 
@@ -132,7 +92,7 @@ def test_without_a_coordinator_a_gateway_has_its_minimum(coordinator, config):
 def test_functions_share_memory_without_a_coordinator(config):
     bounds = f"{LEAST}-{LEAST + BUDGET}"
     with lending_gateway(config, ["--kv-cache-memory", bounds, "--max-num-seqs", "256"]) as server:
-        calls = Calls(server, "a")
+        calls = calls_of(server, "a")
         await_true(lambda: functions_of(server.process.pid), server)
         (first,) = functions_of(server.process.pid)
         # One process has all but the other's minimum.
