@@ -330,7 +330,7 @@ TEST_F(AgentFunctionsTest, AShortageTakesNothingThatIsInUse) {
   ASSERT_TRUE(start(2));
   machine_.loaded("demo", resource_exhausted("no memory"));
   EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
-  EXPECT_EQ(machine_.workers.at("other"), 0) << "they wait for nobody";
+  EXPECT_EQ(machine_.workers.at("other"), 0) << "no call needs them";
   EXPECT_THAT(machine_.adapters, SizeIs(1));
   machine_.loaded("demo", unavailable("another reason"));
   EXPECT_EQ(said()->message, "another reason");
