@@ -31,7 +31,7 @@ void ToolCallStream::push(std::string_view text, std::string& content,
 
 void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) {
   // A call that the answer's end completes, or never.
-  while (state_ == State::kCall && !(format_->end.empty() && take_body(buffer_, calls))) {
+  while (state_ == State::kCall && !take_last_body(calls)) {
     give_up_call(content);
     while (state_ == State::kText ? next_marker(content) : next_end(calls)) {
     }
@@ -141,6 +141,18 @@ bool ToolCallStream::take_body(std::string_view body, std::vector<ToolCall>& cal
     buffer_.clear();
     state_ = State::kText;
   }
+  return true;
+}
+
+// The answer is over inside of a call. Models end an answer without `end` at times, and a limit of
+// tokens cuts it: the call is there all the same if its body is complete.
+bool ToolCallStream::take_last_body(std::vector<ToolCall>& calls) {
+  if (format_->end.empty()) return take_body(buffer_, calls);
+  if (!format_->body_shows_its_end()) return false;
+  const std::size_t size = buffer_.size() - partial_match(buffer_, format_->end);
+  if (!take_body(std::string_view(buffer_).substr(0, size), calls)) return false;
+  buffer_.clear();
+  state_ = State::kText;
   return true;
 }
 

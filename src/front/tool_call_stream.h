@@ -35,6 +35,7 @@ class ToolCallStream {
   bool next_end(std::vector<ToolCall>& calls);
   void put_begin(std::string& content);
   bool take_body(std::string_view body, std::vector<ToolCall>& calls);
+  bool take_last_body(std::vector<ToolCall>& calls);
   void give_up_call(std::string& content);
   void pass_through(std::string& content);
   void put(std::string_view text, std::string& content);

@@ -62,6 +62,12 @@ struct ToolFormat {
   bool prompt_has_begin = false;
 
   char whole_begin() const { return body == ToolBody::kPython ? '[' : '{'; }
+  // A call is complete when its brackets are closed. In the other bodies one more argument, or one
+  // more call, may follow until `end` stands there.
+  bool body_shows_its_end() const {
+    return body != ToolBody::kFunctionTags && body != ToolBody::kArgPairs &&
+           body != ToolBody::kInvokes;
+  }
 };
 
 // All formats. If several formats read the same text, the first one is preferred.

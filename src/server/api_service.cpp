@@ -371,11 +371,13 @@ void ApiService::answer_page(Call call) {
   answer(std::move(call), page);
 }
 
-// A process that answers is alive; a failed engine is reported to the supervisor.
+// Probes made for vLLM or llama.cpp take 200 to mean that calls are answered, so it is 503 while
+// the model loads. A server that drains is well. A failed engine is reported to the supervisor.
 void ApiService::answer_health(Call call) {
-  const bool failed = state() == "failed";
-  answer_json(std::move(call), failed ? 503 : 200,
-              failed ? R"({"status":"failed"})" : R"({"status":"ok"})");
+  const std::string_view now = state();
+  const bool healthy = now == "ready" || now == "draining";
+  answer_json(std::move(call), healthy ? 200 : 503,
+              fmt::format(R"({{"status":"{}"}})", healthy ? "ok" : now));
 }
 
 void ApiService::answer_ready(Call call) {

@@ -80,7 +80,9 @@ void read_tool_choice(FieldReader& reader, const JsonValue& value, GenerationCal
   if (allowed != nullptr && allowed->object() != nullptr) {
     return read_allowed_tools(reader, "tool_choice.allowed_tools", *allowed->object(), call);
   }
-  if (name == nullptr && (text == nullptr || *text != "required")) {
+  // "any" is the word of Mistral's clients for it.
+  const bool required = text != nullptr && (*text == "required" || *text == "any");
+  if (name == nullptr && !required) {
     reader.unsupported("tool_choice",
                        fmt::format("got {}; expected \"auto\", \"none\", \"required\" or "
                                    R"({{"type": "function", "function": {{"name": ...}}}})",

@@ -198,7 +198,7 @@ TEST(ParseChatCall, ACallMayKeepItsKvInMemory) {
 TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
   const Fault faults[] = {
       {R"("response_format":{"type":"xml"})", "response_format", "\"xml\"", true},
-      {R"("tool_choice":"any")", "tool_choice", "\"required\"", true},
+      {R"("tool_choice":"sometimes")", "tool_choice", "\"required\"", true},
       {R"("tool_choice":{"type":"allowed_tools"})", "tool_choice", "an object", true},
       {R"("tools":[{"type":"custom","custom":{}}])", "tools[0].type", "\"custom\"", true},
       {R"("functions":[{"name":"f"}])", "functions", "use tools", true},
@@ -509,6 +509,8 @@ TEST(ParseChatCall, CallsMayBeForced) {
   EXPECT_EQ(
       parsed(chat(tools + R"(,"tool_choice":"required","parallel_tool_calls":false)")).tool_choice,
       (ToolChoice{true, "", false}));
+  EXPECT_EQ(parsed(chat(tools + R"(,"tool_choice":"any")")).tool_choice,
+            (ToolChoice{true, "", true}));
   EXPECT_EQ(parsed(chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"))
                 .tool_choice,
             (ToolChoice{true, "f", true}));

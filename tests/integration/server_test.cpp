@@ -444,7 +444,7 @@ TEST(Server, AnswersWhileLoading) {
   Options options;
   options.hold_load = true;
   RunningServer server(options);
-  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/health").status, 503);
   EXPECT_EQ(server.get("/ready").status, 503);
   EXPECT_EQ(server.status().at("state"), "loading");
   EXPECT_EQ(server.get("/metrics").status, 200);
@@ -454,6 +454,7 @@ TEST(Server, AnswersWhileLoading) {
   EXPECT_THAT(refused.body, HasSubstr("the model is loading"));
   server.release_load();
   EXPECT_TRUE(server.await_state("ready"));
+  EXPECT_EQ(server.get("/health").status, 200);
   EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}}).status, 200);
 }
 
