@@ -39,7 +39,7 @@ help:
 	@echo "make format    format all C++ files in place"
 	@echo "make lint      clang-tidy over all code but tests (minutes); LINT=quick: no static analyzer"
 	@echo "make venv-clients   litellm, LangChain, LlamaIndex and llm, for one of the client tests;"
-	@echo "               venv-agents (frameworks for agents), venv-lm-eval, venv-guidellm and venv-aiperf are for one test each"
+	@echo "               venv-agents, venv-libraries, venv-lm-eval, venv-guidellm and venv-aiperf are for one test each"
 	@echo "make venv-oracles   Python environment for golden files and training"
 	@echo "make clean     remove build/"
 	@echo "JOBS=$(JOBS) compilers at once; SLUICE_NO_INSTALL=1 leaves packages to you"
@@ -181,9 +181,9 @@ build/venv-oracles/stamp: tools/requirements.txt
 	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt
 	@touch $@
 
-# Clients that people use, for tests/client: venv-clients 450 MB, a minute; agents 250 MB; lm-eval 1 GB;
+# Clients that people use, for tests/client: venv-clients 450 MB, a minute; agents 250 MB; libraries 1 GB; lm-eval 1 GB;
 # aiperf 700 MB; guidellm 6 GB. CI has none of them.
-OTHER_VENVS = venv-clients venv-agents venv-lm-eval venv-guidellm venv-aiperf
+OTHER_VENVS = venv-clients venv-agents venv-libraries venv-lm-eval venv-guidellm venv-aiperf
 .PHONY: $(OTHER_VENVS)
 $(OTHER_VENVS): %: build/%/stamp
 $(OTHER_VENVS:%=build/%/stamp): \

@@ -8,7 +8,8 @@
 #   fuzz-TARGET    one fuzz target, JOBS processes on one corpus
 #   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
 #   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients and
-#                  venv-agents; makes their environments first, and takes as long as they take
+#                  venv-agents and venv-libraries; makes their environments first, which takes as
+#                  long as it takes
 #   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
 #   lend-partition networks that fail between two servers and their coordinator, in namespaces
 #   agent-partition networks that fail between a gateway and its agent, in namespaces
@@ -228,10 +229,10 @@ run_soak() {
 
 run_clients() {
   tools/install.sh build test
-  make venv-clients venv-agents venv-lm-eval venv-guidellm venv-aiperf
+  make venv-clients venv-agents venv-libraries venv-lm-eval venv-guidellm venv-aiperf
   build "$preset" sluice
   local test failed=0
-  for test in others frameworks evaluation guidellm aiperf; do
+  for test in others frameworks libraries evaluation guidellm aiperf; do
     SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py "${test}_test.py" -q ||
       failed=1
   done

@@ -15,8 +15,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PYTHON = os.path.join(ROOT, "build", "venv", "bin", "python")
 MODULES = ("openai", "anthropic", "instructor", "pytest", "prometheus_client")
 # Clients that need other packages than the rest have an environment of their own, by test file.
-OWN = {"others": "venv-clients", "frameworks": "venv-agents", "evaluation": "venv-lm-eval",
-       "guidellm": "venv-guidellm", "aiperf": "venv-aiperf"}
+OWN = {"others": "venv-clients", "frameworks": "venv-agents", "libraries": "venv-libraries",
+       "evaluation": "venv-lm-eval", "guidellm": "venv-guidellm", "aiperf": "venv-aiperf"}
 SKIPPED = 77
 
 
@@ -53,6 +53,7 @@ def main():
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if own is not None:
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of packages that clients need
+        environment["PYTEST_ADDOPTS"] = "-p no:unraisableexception"  # sockets that they leave open
     if "SLUICE_BINARY" in environment:  # as the caller's folder has it
         environment["SLUICE_BINARY"] = os.path.abspath(environment["SLUICE_BINARY"])
     sys.exit(subprocess.run([python, "-m", "pytest", *sys.argv[1:]], cwd=HERE, env=environment,
