@@ -134,10 +134,10 @@ TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
   }
 }
 
-// So many rows that a kernel may widen or pack x and the weight before it multiplies, in one pass
-// along K, in many, and at depths that it leaves to the kernel for few rows; with narrow tiles at
-// both ends.
-TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
+// With so many rows that a kernel may widen or pack x and the weight before it multiplies, in one
+// pass along K, in many, and at depths that it leaves to the kernel for few rows; with numbers of
+// rows for each kernel that reads a weight once; with narrow tiles at both ends.
+TEST_P(MatmulTest, RowsTogetherHaveTheBitsOfOne) {
   if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "the order depends on the rows there";
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
   constexpr std::int64_t kCols = 24 * 32 + 7;  // pieces of them are wide enough
@@ -152,7 +152,18 @@ TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
                                                                {2048, 71},
                                                                {2049, 71},
                                                                {9300, 35},
-                                                               {1100, 261}}) {
+                                                               {1100, 261},
+                                                               {64, 2},
+                                                               {2048, 3},
+                                                               {1500, 4},
+                                                               {3077, 6},
+                                                               {9300, 8},
+                                                               {1024, 9},
+                                                               {2100, 12},
+                                                               {3072, 16},
+                                                               {8200, 31},
+                                                               {1056, 31}}) {
+    memory_->clear();
     SplitMix64 rng(depth);
     const auto count = [](std::int64_t a, std::int64_t b) {
       return static_cast<std::size_t>(a * b);
@@ -168,7 +179,7 @@ TEST_P(MatmulTest, ManyRowsHaveTheBitsOfOne) {
     p.rows = {nullptr, rows};
     ops().run(p);
     const auto all = result(p.out);
-    for (const std::int64_t row : {0, 33, rows - 4, rows - 1}) {
+    for (const std::int64_t row : {0, rows / 2, rows - 2, rows - 1}) {
       MatmulParams one = p;
       one.x = memory_->put_matrix({x.begin() + row * depth, x.begin() + (row + 1) * depth}, 1,
                                   depth, DType::kBF16);

@@ -19,8 +19,9 @@ namespace {
 constexpr std::int64_t kCachedWeightBytes = 384 << 10;
 // Pieces per thread: enough that one delayed thread does not delay the others.
 constexpr std::int64_t kPiecesPerThread = 8;
-// Rows of x from which on kernels that run in passes have pieces of columns made for them.
-constexpr std::int32_t kPassRows = 32;
+// Rows of x from which on kernels that run in passes pack them, and have pieces of columns made for
+// that.
+constexpr std::int32_t kPassRows = 5;
 // Rows of a gated product up to which its two steps are two ops.
 constexpr std::int32_t kGatedRows = 64;
 

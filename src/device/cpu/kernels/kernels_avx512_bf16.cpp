@@ -3,6 +3,7 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/matmul_blocks.h"
+#include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
@@ -231,13 +232,15 @@ template <class Blocks, class InRegisters = NoRegisters>
 constexpr MatmulKernel kBlocksInF32 =
     matmul_blocks<Blocks, DotBf16<Avx512>, Avx512Bf16, InRegisters>;
 
-// From this many rows on a panel is worth its filling.
+// From this many rows on the products take longer than the weight takes to arrive.
 constexpr std::int64_t kPanelFrom = 32;
 
 void matmul_pairs(const MatmulPiece& p) {
+  const std::int64_t rows = p.row_end - p.row_begin;
   // Few columns, such as the ranks of an adapter, do not make up for packed rows.
-  const bool few = p.row_end - p.row_begin < kPanelFrom || p.col_end - p.col_begin < kManyCols;
-  return few ? matmul<DotBf16Pairs>(p) : matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
+  if (rows > 1 && p.col_end - p.col_begin < kManyCols) return matmul<DotBf16Pairs>(p);
+  if (rows < kPanelFrom) return matmul_few<DotBf16Pairs, Avx512Bf16>(p);
+  matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
 }
 
 // `InRegisters`: widens blocks while it multiplies them by at most so many rows as its tile has.

@@ -19,37 +19,60 @@ inline constexpr std::int64_t kPanelLine = 32;  // elements
 inline constexpr std::int64_t kPanelLineStep = kPanelCols * kPanelLine;
 inline constexpr std::int64_t kPackedLineStep = kPanelRows * kPanelLine;
 
-// A register tile over one pass: `rows` rows of a packed group by the panel's columns.
+// The columns of a tile, from a panel.
+struct PanelColumns {
+  SLUICE_INLINE __m512i line(int c) const { return _mm512_load_si512(panel + c * kPanelLine); }
+  SLUICE_INLINE void step() { panel += kPanelLineStep; }
+
+  const std::uint16_t* panel;
+};
+
+// Fetches the next group of packed rows, line by line.
+template <int rows>
+struct GroupAhead {
+  SLUICE_INLINE void step() {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+      _mm_prefetch(reinterpret_cast<const char*>(x + r * kPanelLine), _MM_HINT_T0);
+    }
+    x += kPackedLineStep;
+  }
+
+  const std::uint16_t* x;
+};
+
+// A register tile over one pass: `rows` rows of a packed group by kPanelCols columns.
 template <class S, int rows>
 struct PanelTile {
   using F = typename S::F;
 
-  // Adds to `out` unless `first`. Meanwhile fetches the group at `next`.
-  static void run(const std::uint16_t* x, const std::uint16_t* panel, std::int64_t lines,
-                  const std::uint16_t* next, bool first, int cols, float* out,
-                  std::int64_t stride) {
+  // Adds to `out` unless `first`. `columns`: line(c) is the next line of column c, step() goes to
+  // the lines behind. ahead.step() is called for each line and may fetch something.
+  template <class Columns, class Ahead>
+  SLUICE_INLINE static void run(const std::uint16_t* x, Columns columns, std::int64_t lines,
+                                Ahead& ahead, bool first, int cols, float* out,
+                                std::int64_t stride) {
     F sums[kPanelRows][kPanelCols];
 #pragma GCC unroll 4
     for (int r = 0; r < kPanelRows; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < kPanelCols; ++c) sums[r][c] = S::zero();
     }
-    const std::int64_t ahead = next - x;
+    Ahead here = ahead;  // in registers
     for (const std::uint16_t* const end = x + lines * kPackedLineStep; x != end;
-         x += kPackedLineStep, panel += kPanelLineStep) {
+         x += kPackedLineStep, columns.step()) {
       __m512i xs[rows];
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) {
-        xs[r] = _mm512_load_si512(x + r * kPanelLine);
-        _mm_prefetch(reinterpret_cast<const char*>(x + ahead + r * kPanelLine), _MM_HINT_T0);
-      }
+      for (int r = 0; r < rows; ++r) xs[r] = _mm512_load_si512(x + r * kPanelLine);
+      here.step();
 #pragma GCC unroll 8
       for (int c = 0; c < kPanelCols; ++c) {
-        const __m512i w = _mm512_load_si512(panel + c * kPanelLine);
+        const __m512i w = columns.line(c);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; ++r) sums[r][c] = S::add_pairs(xs[r], w, sums[r][c]);
       }
     }
+    ahead = here;
     store(sums, first, cols, out, stride);
   }
 
@@ -92,49 +115,52 @@ struct PanelTile {
   }
 };
 
-// `Source`: what the weight is (panel_sources.h). place(col, k) is the address of element k of
-// column `col`, or where the column ends. fill(col, k, end, to) writes elements [k, end) of it in
-// BF16, in lines kPanelLineStep elements apart. The rest of the last line may be any numbers:
-// zeros multiply them.
-template <class S, class Source>
-class Panels {
+// The rows of x of a piece, packed in parts.
+template <class S>
+class PackedRows {
  public:
-  Panels(const MatmulPiece& p, Source& source)
-      : p_(p), source_(source), x_(reinterpret_cast<std::uint16_t*>(p.wide)), panel_(x_ + kInput) {}
+  // Rows of x beside which a panel's filling is small, and which fit into a cache of 1 MiB with a
+  // pass of a piece's columns.
+  static constexpr std::int64_t kChunk = 256;
+  static constexpr std::int64_t kElements = kChunk * kPairsPass;
 
-  void run() {
+  explicit PackedRows(const MatmulPiece& p)
+      : p_(p), packed_(reinterpret_cast<std::uint16_t*>(p.wide)) {}
+
+  // Calls multiply(row, rows, k, end) for parts of x whose rows [row, row + rows) and elements
+  // [k, end) are packed.
+  template <class Multiply>
+  void each_part(const Multiply& multiply) const {
     for (std::int64_t row = p_.row_begin; row < p_.row_end; row += kChunk) {
       const std::int64_t rows = row + kChunk < p_.row_end ? kChunk : p_.row_end - row;
-      const std::int64_t groups = (rows + kPanelRows - 1) / kPanelRows;
       // Few rows: all passes of a tile of columns follow each other, so that rows of the weight are
       // read from their beginning to their end.
-      const std::int64_t fits = kInput / (groups * kPanelRows * kPairsPass);
-      const std::int64_t step = fits * kPairsPass;
+      const std::int64_t step =
+          kElements / (groups_of(rows) * kPanelRows * kPairsPass) * kPairsPass;
       for (std::int64_t k = 0; k < p_.depth; k += step) {
         const std::int64_t end = k + step < p_.depth ? k + step : p_.depth;
         for (std::int64_t from = k; from < end; from += kPairsPass) {
-          pack(row, rows, from, pass_end(from), packed(groups, from - k));
+          pack(row, rows, from, pass_end(from),
+               packed_ + groups_of(rows) * kPanelRows * (from - k));
         }
         multiply(row, rows, k, end);
       }
     }
-    if (p_.bias != nullptr) add_bias<S>(p_);
   }
 
- private:
-  // Rows of x beside which a panel's filling is small, and which fit into a cache of 1 MiB with a
-  // pass of a piece's columns.
-  static constexpr std::int64_t kChunk = 256;
-  static constexpr std::int64_t kInput = kChunk * kPairsPass;
-  static constexpr std::int64_t kPanel = kPanelCols * kPairsPass;
-  static_assert((kInput + kPanel) * 2 <= kManyFloats * 4);
-
+  // A pass that begins `k` elements behind the part.
+  const std::uint16_t* pass(std::int64_t rows, std::int64_t k) const {
+    return packed_ + groups_of(rows) * kPanelRows * k;
+  }
   std::int64_t pass_end(std::int64_t k) const {
     return k + kPairsPass < p_.depth ? k + kPairsPass : p_.depth;
   }
-  std::uint16_t* packed(std::int64_t groups, std::int64_t k) const {
-    return x_ + groups * kPanelRows * k;
-  }
+  static std::int64_t groups_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
+  // The memory behind the packed rows: one panel.
+  std::uint16_t* panel() const { return packed_ + kElements; }
+
+ private:
+  static_assert((kElements + kPanelCols * kPairsPass) * 2 <= kManyFloats * 4);
 
   void pack(std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end,
             std::uint16_t* to) const {
@@ -153,13 +179,35 @@ class Panels {
     }
   }
 
+  const MatmulPiece& p_;
+  std::uint16_t* const packed_;
+};
+
+// `Source`: what the weight is (panel_sources.h). place(col, k) is the address of element k of
+// column `col`, or where the column ends. fill(col, k, end, to) writes elements [k, end) of it in
+// BF16, in lines kPanelLineStep elements apart. The rest of the last line may be any numbers:
+// zeros multiply them.
+template <class S, class Source>
+class Panels {
+ public:
+  Panels(const MatmulPiece& p, Source& source)
+      : p_(p), source_(source), input_(p), panel_(input_.panel()) {}
+
+  void run() {
+    input_.each_part([this](std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end) {
+      multiply(row, rows, k, end);
+    });
+    if (p_.bias != nullptr) add_bias<S>(p_);
+  }
+
+ private:
   void multiply(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
-    const std::int64_t groups = (rows + kPanelRows - 1) / kPanelRows;
+    const std::int64_t groups = input_.groups_of(rows);
     for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
       const auto cols =
           static_cast<int>(col + kPanelCols < p_.col_end ? kPanelCols : p_.col_end - col);
       for (std::int64_t k = begin; k < end; k += kPairsPass) {
-        const std::int64_t stop = pass_end(k);
+        const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
         // The products of one group are short: there a part is fetched beside each column's
         // filling.
@@ -170,7 +218,7 @@ class Panels {
           source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
           if (groups == 1) ahead.fetch();
         }
-        const std::uint16_t* const x = packed(groups, k - begin);
+        const std::uint16_t* const x = input_.pass(rows, k - begin);
         for (std::int64_t group = 0; group < groups; ++group) {
           if (groups > 1) ahead.fetch();
           const std::uint16_t* const from = x + group * lines * kPackedLineStep;
@@ -186,15 +234,19 @@ class Panels {
   SLUICE_INLINE void multiply_group(std::int64_t rows, const std::uint16_t* x, std::int64_t lines,
                                     const std::uint16_t* next, bool first, int cols,
                                     float* out) const {
-    const auto run = [&](auto tile) {
-      decltype(tile)::run(x, panel_, lines, next, first, cols, out, p_.out_stride);
-    };
     switch (rows) {
-      case 1: return run(PanelTile<S, 1>());
-      case 2: return run(PanelTile<S, 2>());
-      case 3: return run(PanelTile<S, 3>());
-      default: return run(PanelTile<S, 4>());
+      case 1: return multiply_tile<1>(x, lines, next, first, cols, out);
+      case 2: return multiply_tile<2>(x, lines, next, first, cols, out);
+      case 3: return multiply_tile<3>(x, lines, next, first, cols, out);
+      default: return multiply_tile<4>(x, lines, next, first, cols, out);
     }
+  }
+
+  template <int rows>
+  void multiply_tile(const std::uint16_t* x, std::int64_t lines, const std::uint16_t* next,
+                     bool first, int cols, float* out) const {
+    GroupAhead<rows> ahead{next};
+    PanelTile<S, rows>::run(x, PanelColumns{panel_}, lines, ahead, first, cols, out, p_.out_stride);
   }
 
   // Fetches what the panel at a column and a place along K is filled from, in some parts: all at
@@ -205,7 +257,7 @@ class Panels {
       const std::int64_t left = panels.p_.col_end - col;
       if (left <= 0) return;
       row_ = panels.source_.place(col, k);
-      row_bytes_ = panels.source_.place(col, panels.pass_end(k)) - row_;
+      row_bytes_ = panels.source_.place(col, panels.input_.pass_end(k)) - row_;
       stride_ = panels.source_.place(col + 1, k) - row_;
       rows_ = left < kPanelCols ? left : kPanelCols;
       share_ = (rows_ * ((row_bytes_ + kBytes - 1) / kBytes) + parts - 1) / parts;
@@ -233,7 +285,7 @@ class Panels {
 
   const MatmulPiece& p_;
   Source& source_;
-  std::uint16_t* const x_;
+  const PackedRows<S> input_;
   std::uint16_t* const panel_;
 };
 

@@ -1,0 +1,260 @@
+// Products of few rows of x in BF16 on units that multiply pairs of BF16. They wait for memory, so
+// a weight is read once, about in the order in which it lies there, and fetched at a steady
+// distance ahead of the products. A core has too few outstanding misses of its own to read at the
+// speed of memory: hardware prefetching has to help, and it follows one run of lines best.
+//
+// Rows of x that stay in the first-level cache take one column after the other. More rows take
+// tiles of kPanelCols columns: the first four rows read the columns where they lie and copy them to
+// a panel in the first-level cache, where the other rows read them.
+//
+// Sums are added in the order of matmul_panels.h. Included by kernels_*.cpp only; see
+// simd_avx512.h.
+#pragma once
+
+#include "device/cpu/kernels/matmul_panels.h"
+#include "device/cpu/kernels/panel_sources.h"
+
+namespace sluice::kernels {
+
+// Lines between a fetch and its use: 4 KiB, about what memory delivers while one access takes.
+inline constexpr std::int64_t kFewLead = 64;
+
+// The most packed rows of x that take one column after the other, and their elements.
+inline constexpr std::int64_t kColumnRows = 8;
+inline constexpr std::int64_t kColumnElements = 16 << 10;
+
+// One row, in place, by all columns of a piece.
+template <class P>
+void multiply_row(const MatmulPiece& p) {
+  using Tile = DotTile<P, 1, 1>;
+  using W = typename P::W;
+  constexpr std::int64_t kLead = kFewLead * kPanelLine;
+  const typename P::X* const x[1] = {static_cast<const typename P::X*>(p.x) +
+                                     p.row_begin * p.x_stride};
+  const W* const weight = static_cast<const W*>(p.weight);
+  const W* const weight_end = weight + (p.col_end - 1) * p.weight_stride + p.depth;
+  for (std::int64_t col = p.col_begin; col < p.col_end; ++col) {
+    const W* const w[1] = {weight + col * p.weight_stride};
+    for (std::int64_t begin = 0; begin < p.depth; begin += P::kPass) {
+      const std::int64_t end = begin + P::kPass < p.depth ? begin + P::kPass : p.depth;
+      typename P::Sum sums[1][1] = {};
+      std::int64_t k = begin;
+      for (; k + P::kStep <= end; k += P::kStep) {
+        if (weight_end - w[0] > k + kLead) {
+          _mm_prefetch(reinterpret_cast<const char*>(w[0] + k + kLead), _MM_HINT_T0);
+        }
+        Tile::phases(x, w, k, sums);
+      }
+      if (k < end) Tile::phases(x, w, k, sums, static_cast<int>(end - k));
+      Tile::add_to(sums, p, p.row_begin, col, begin > 0);
+    }
+  }
+}
+
+// The columns of a tile from where they lie, copied to a panel.
+struct CopiedColumns {
+  SLUICE_INLINE __m512i line(int c) const {
+    const __m512i w = _mm512_loadu_si512(weight + c * stride);
+    _mm512_store_si512(panel + c * kPanelLine, w);
+    return w;
+  }
+  SLUICE_INLINE void step() {
+    weight += kPanelLine;
+    panel += kPanelLineStep;
+  }
+
+  const std::uint16_t* weight;
+  std::int64_t stride;
+  std::uint16_t* panel;
+};
+
+// `P`: the policy whose order of sums `S` has, the instruction set, of which no shared code may be
+// linked elsewhere.
+template <class P, class S>
+class FewRows {
+ public:
+  explicit FewRows(const MatmulPiece& p) : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
+
+  void run() {
+    input_.each_part([this](std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end) {
+      // So few elements are one part.
+      if (rows <= kColumnRows && rows * p_.depth <= kColumnElements) {
+        return multiply_columns(row, rows);
+      }
+      multiply_tiles(row, rows, k, end);
+    });
+  }
+
+ private:
+  // Fetches lines of the weight in the order in which tiles over [begin, end) of K read them: a
+  // pass of the tile's columns, column by column, then the next pass.
+  class Ahead {
+   public:
+    // step() is called `groups` times for each line of a tile's columns.
+    Ahead(const FewRows& few, std::int64_t begin, std::int64_t end, std::int64_t groups)
+        : few_(&few),
+          begin_(begin),
+          end_(end),
+          k_(begin),
+          tile_(few.p_.col_begin),
+          col_(tile_),
+          rate_((kPanelCols * kWhole + groups - 1) / groups) {
+      go_to_column();
+    }
+    SLUICE_INLINE void step() {
+      for (due_ += rate_; due_ >= kWhole; due_ -= kWhole) fetch();
+    }
+    void fetch(std::int64_t lines) {
+      for (; lines > 0; --lines) fetch();
+    }
+
+   private:
+    static constexpr std::int64_t kWhole = 256;  // parts of a line
+
+    SLUICE_INLINE void fetch() {
+      if (line_ >= line_end_) return;
+      _mm_prefetch(line_, _MM_HINT_T0);
+      line_ += 2 * kPanelLine;
+      if (line_ >= line_end_) next_column();
+    }
+    SLUICE_INLINE void next_column() {
+      const std::int64_t left = few_->p_.col_end - tile_;
+      if (++col_ == tile_ + (left < kPanelCols ? left : kPanelCols)) {
+        k_ = few_->input_.pass_end(k_);
+        if (k_ >= end_) {
+          k_ = begin_;
+          tile_ += kPanelCols;
+        }
+        col_ = tile_;
+      }
+      if (tile_ < few_->p_.col_end) go_to_column();
+    }
+    SLUICE_INLINE void go_to_column() {
+      line_ = reinterpret_cast<const char*>(few_->source_.place(col_, k_));
+      line_end_ = line_ + 2 * (few_->input_.pass_end(k_) - k_);
+    }
+
+    const FewRows* few_;
+    std::int64_t begin_;
+    std::int64_t end_;
+    std::int64_t k_;
+    std::int64_t tile_;
+    std::int64_t col_;
+    std::int64_t rate_;
+    std::int64_t due_ = 0;
+    const char* line_ = nullptr;
+    const char* line_end_ = nullptr;
+  };
+
+  // REQUIRES: two rows or more.
+  void multiply_columns(std::int64_t row, std::int64_t rows) {
+    switch (rows) {
+      case 2: return multiply_columns<2>(row);
+      case 3: return multiply_columns<3>(row);
+      case 4: return multiply_columns<4>(row);
+      case 5: return multiply_columns<5>(row);
+      case 6: return multiply_columns<6>(row);
+      case 7: return multiply_columns<7>(row);
+      default: return multiply_columns<8>(row);
+    }
+  }
+
+  template <int rows>
+  void multiply_columns(std::int64_t row) {
+    constexpr std::int64_t kLead = kFewLead * kPanelLine;
+    const std::uint16_t* const weight = place(0, 0);
+    const std::uint16_t* const weight_end = place(p_.col_end - 1, p_.depth);
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; ++col) {
+      const std::uint16_t* w = weight + col * p_.weight_stride;
+      for (std::int64_t k = 0; k < p_.depth; k += kPairsPass) {
+        const std::int64_t left = input_.pass_end(k) - k;
+        const std::uint16_t* x = input_.pass(rows, k);
+        const std::int64_t group = (left + kPanelLine - 1) / kPanelLine * kPackedLineStep;
+        typename S::F sums[rows][1] = {};
+        const auto multiply = [&](__m512i line) {
+#pragma GCC unroll 8
+          for (int r = 0; r < rows; ++r) {
+            const auto* at = x + r / kPanelRows * group + r % kPanelRows * kPanelLine;
+            sums[r][0] = S::add_pairs(_mm512_load_si512(at), line, sums[r][0]);
+          }
+          x += kPackedLineStep;
+        };
+        for (const std::uint16_t* const whole = w + left / kPanelLine * kPanelLine; w != whole;
+             w += kPanelLine) {
+          if (weight_end - w > kLead) {
+            _mm_prefetch(reinterpret_cast<const char*>(w + kLead), _MM_HINT_T0);
+          }
+          multiply(S::load_pairs(w));
+        }
+        if (left % kPanelLine > 0) multiply(S::load_pairs(w, static_cast<int>(left % kPanelLine)));
+        DotTile<P, rows, 1>::add_to(sums, p_, row, col, k > 0);
+      }
+    }
+  }
+
+  const std::uint16_t* place(std::int64_t col, std::int64_t k) const {
+    return reinterpret_cast<const std::uint16_t*>(source_.place(col, k));
+  }
+
+  void multiply_tiles(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+    const std::int64_t groups = input_.groups_of(rows);
+    Ahead ahead(*this, begin, end, groups);
+    // A tile's columns are read while the first group is multiplied.
+    ahead.fetch((input_.pass_end(begin) - begin) / kPanelLine * kPanelCols + kFewLead);
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
+      const std::int64_t left = p_.col_end - col;
+      const int cols = left < kPanelCols ? static_cast<int>(left) : kPanelCols;
+      for (std::int64_t k = begin; k < end; k += kPairsPass) {
+        const std::int64_t stop = input_.pass_end(k);
+        const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
+        const std::uint16_t* const x = input_.pass(rows, k - begin);
+        float* const out = p_.out + row * p_.out_stride + col;
+        std::int64_t group = 0;
+        if (cols == kPanelCols && (stop - k) % kPanelLine == 0) {
+          const CopiedColumns columns{place(col, k), p_.weight_stride, panel_};
+          multiply_group(columns, rows, x, lines, ahead, k == 0, cols, out);
+          group = 1;
+        } else {
+          for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
+        }
+        for (; group < groups; ++group) {
+          multiply_group(PanelColumns{panel_}, rows - group * kPanelRows,
+                         x + group * lines * kPackedLineStep, lines, ahead, k == 0, cols,
+                         out + group * kPanelRows * p_.out_stride);
+        }
+      }
+    }
+  }
+
+  template <class Columns>
+  SLUICE_INLINE void multiply_group(const Columns& columns, std::int64_t rows,
+                                    const std::uint16_t* x, std::int64_t lines, Ahead& ahead,
+                                    bool first, int cols, float* out) const {
+    const auto run = [&](auto tile) {
+      decltype(tile)::run(x, columns, lines, ahead, first, cols, out, p_.out_stride);
+    };
+    switch (rows) {
+      case 1: return run(PanelTile<S, 1>());
+      case 2: return run(PanelTile<S, 2>());
+      case 3: return run(PanelTile<S, 3>());
+      default: return run(PanelTile<S, 4>());
+    }
+  }
+
+  const MatmulPiece& p_;
+  const PanelOfBf16<S> source_;
+  const PackedRows<S> input_;
+  std::uint16_t* const panel_;
+};
+
+template <class P, class S>
+void matmul_few(const MatmulPiece& p) {
+  if (p.row_end - p.row_begin == 1) {
+    multiply_row<P>(p);
+  } else {
+    FewRows<P, S>(p).run();
+  }
+  if (p.bias != nullptr) add_bias<S>(p);
+}
+
+}  // namespace sluice::kernels
