@@ -206,7 +206,7 @@ TEST_P(MatmulFp8Test, ManyRowsHaveTheBitsOfOne) {
   const DType type = device_->traits().matmul_input_dtype(DType::kF8E4M3, DType::kBF16);
   for (const auto& [block_rows, block_cols] :
        std::initializer_list<std::pair<std::int32_t, std::int32_t>>{
-           {128, 128}, {1, 0}, {7, 50}, {3, 32}}) {
+           {128, 128}, {40, 256}, {0, 0}, {1, 0}, {7, 50}, {3, 32}}) {
     memory_->clear();
     const Fp8Weight weight =
         put_weight(rng, kCols, kDepth, {0, kDepth, {kCols}, block_rows, block_cols});
@@ -224,7 +224,7 @@ TEST_P(MatmulFp8Test, ManyRowsHaveTheBitsOfOne) {
     };
     const auto all = run(0, kRows);
     for (const auto& [first, rows] : std::initializer_list<std::pair<std::int64_t, std::int32_t>>{
-             {0, 1}, {3, 6}, {100, 33}, {260, 1}}) {
+             {0, 1}, {3, 6}, {40, 2}, {50, 3}, {60, 4}, {100, 33}, {260, 1}}) {
       expect_same(run(first, rows),
                   std::span(all).subspan(static_cast<std::size_t>(first * kCols),
                                          static_cast<std::size_t>(rows * kCols)),

@@ -1,6 +1,7 @@
 // Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI, BF16 and VBMI: see CMakeLists.txt. Only
 // products of BF16 differ from those of AVX-512 with VNNI.
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/line_sources.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/matmul_blocks.h"
 #include "device/cpu/kernels/matmul_few.h"
@@ -243,6 +244,17 @@ void matmul_pairs(const MatmulPiece& p) {
   matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
 }
 
+// Up to kFew rows are faster while lines are widened in registers than from a panel.
+template <class Source, MatmulKernel kMany, int kFew = 4>
+void matmul_few_or(const MatmulPiece& p) {
+  return p.row_end - p.row_begin <= kFew ? matmul_lines<Source, DotBf16Pairs>(p) : kMany(p);
+}
+
+void matmul_f8_pairs(const MatmulPiece& p) {
+  const bool few = p.row_end - p.row_begin <= 4 && LinesOfF8::takes(p);
+  return few ? matmul_lines<LinesOfF8, DotBf16Pairs>(p) : matmul_panels<PanelOfF8<Avx512Bf16>>(p);
+}
+
 // `InRegisters`: widens blocks while it multiplies them by at most so many rows as its tile has.
 template <class Blocks, class InRegisters = NoRegisters>
 void matmul_block_pairs(const MatmulPiece& p) {
@@ -260,11 +272,11 @@ const KernelTable& avx512_bf16_kernels() {
     KernelTable table = avx512_vnni_kernels();
     table.pass = kPairsPass;
     table.matmul_bf16_bf16 = matmul_pairs;
-    table.matmul_bf16_f8 = matmul_panels<PanelOfF8<Avx512Bf16>>;
-    table.matmul_bf16_i4 = matmul_block_pairs<BlocksOfI4, DotI4Pairs>;
+    table.matmul_bf16_f8 = matmul_f8_pairs;
+    table.matmul_bf16_i4 = matmul_few_or<LinesOfI4, matmul_block_pairs<BlocksOfI4>>;
     table.matmul_bf16_q8_0 = matmul_block_pairs<BlocksOfQ8, DotQ8Pairs>;
-    table.matmul_bf16_q4_k = matmul_block_pairs<BlocksOfQ4K>;
-    table.matmul_bf16_q6_k = matmul_block_pairs<BlocksOfQ6K>;
+    table.matmul_bf16_q4_k = matmul_few_or<LinesOfQ4K, matmul_block_pairs<BlocksOfQ4K>>;
+    table.matmul_bf16_q6_k = matmul_few_or<LinesOfQ6K, matmul_block_pairs<BlocksOfQ6K>, 2>;
     table.matmul_bf16_u4_g32 = matmul_block_pairs<BlocksOfU4G32, DotU4G32Pairs>;
     table.matmul_bf16_u4_g128 = matmul_block_pairs<BlocksOfU4G128, DotU4G128Pairs>;
     table.matmul_bf16_u8_g128 = matmul_block_pairs<BlocksOfU8G128, DotU8G128Pairs>;

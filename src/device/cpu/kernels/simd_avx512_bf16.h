@@ -117,35 +117,44 @@ struct Avx512Bf16 : Avx512 {
   }
 
   // A block of Q6_K: 16 runs of 16 codes, each with a scale.
+  struct RunsOf16 {
+    alignas(64) float scales[16];
+    alignas(64) std::int8_t codes[256];
+
+    SLUICE_INLINE void read(const std::uint8_t* block) {
+      const __m128i integers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
+      _mm512_store_ps(
+          scales, mul(set1_f16(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers))));
+      const __m512i nibble = _mm512_set1_epi8(15);
+      const __m512i top = _mm512_set1_epi8(0x30);
+      const __m512i middle = _mm512_set1_epi8(32);
+      const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
+      const __m512i right = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        // 32 bytes of high bits serve four times 32 elements, two bits each.
+        const __m512i low = _mm512_loadu_si512(block + 64 * half);
+        const __m512i high = _mm512_broadcast_i64x4(
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 128 + 32 * half)));
+        const __m512i first = join(low, _mm512_sllv_epi16(high, left), nibble, top);
+        const __m512i second =
+            join(_mm512_srli_epi16(low, 4), _mm512_srlv_epi16(high, right), nibble, top);
+        _mm512_store_si512(codes + 128 * half, _mm512_sub_epi8(first, middle));
+        _mm512_store_si512(codes + 128 * half + 64, _mm512_sub_epi8(second, middle));
+      }
+    }
+    // Two runs.
+    SLUICE_INLINE __m512i line(int i) const {
+      return narrow(scaled(codes + 32 * i, scales[2 * i]),
+                    scaled(codes + 32 * i + 16, scales[2 * i + 1]));
+    }
+  };
   SLUICE_INLINE static void store_runs_of_16(std::uint16_t* p, std::int64_t step,
                                              const std::uint8_t* block) {
-    alignas(64) float of_runs[16];
-    const __m128i scales = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
-    _mm512_store_ps(of_runs,
-                    mul(set1_f16(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales))));
-    alignas(64) std::int8_t codes[256];
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i top = _mm512_set1_epi8(0x30);
-    const __m512i middle = _mm512_set1_epi8(32);
-    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
-    const __m512i right = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      // 32 bytes of high bits serve four times 32 elements, two bits each.
-      const __m512i low = _mm512_loadu_si512(block + 64 * half);
-      const __m512i high = _mm512_broadcast_i64x4(
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 128 + 32 * half)));
-      const __m512i first = join(low, _mm512_sllv_epi16(high, left), nibble, top);
-      const __m512i second =
-          join(_mm512_srli_epi16(low, 4), _mm512_srlv_epi16(high, right), nibble, top);
-      _mm512_store_si512(codes + 128 * half, _mm512_sub_epi8(first, middle));
-      _mm512_store_si512(codes + 128 * half + 64, _mm512_sub_epi8(second, middle));
-    }
+    RunsOf16 runs;
+    runs.read(block);
 #pragma GCC unroll 8
-    for (int run = 0; run < 16; run += 2, p += step) {
-      _mm512_storeu_si512(p, narrow(scaled(codes + 16 * run, of_runs[run]),
-                                    scaled(codes + 16 * run + 16, of_runs[run + 1])));
-    }
+    for (int i = 0; i < 8; ++i, p += step) _mm512_storeu_si512(p, runs.line(i));
   }
 
  private:

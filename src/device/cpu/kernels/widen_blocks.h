@@ -69,7 +69,6 @@ struct BlocksOfQ4K {
     }
   }
 
- private:
   // The 6-bit scales of the 8 groups, then their minima, from 12 bytes: four at a time.
   SLUICE_INLINE static void unpack(const std::uint8_t* packed, std::uint32_t* words) {
     std::uint32_t first = 0;

@@ -80,7 +80,7 @@ struct WidenF8 {
     widen(table, codes, count, to, step, [](std::int64_t) {});
   }
 
- private:
+  // 64 elements as two lines.
   struct Widened64 {
     __m512i first;
     __m512i second;
