@@ -1,7 +1,7 @@
 """Libraries of prompts, typed answers and agents, in an environment of their own (`make
-venv-libraries`): AutoGen, Cohere, DSPy, Guidance, Mistral, Outlines, Semantic Kernel and Strands. Each
-with the calls that its users make first; whether a model of this size says something sensible does not
-matter."""
+venv-libraries`): AutoGen, Cohere, DSPy, Guidance, Mistral, Outlines, Semantic Kernel and Strands.
+Each with the calls that its users make first; whether a model of this size says something sensible
+does not matter."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ import outlines
 import pytest
 import strands
 from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 from guidance.models import OpenAI as GuidanceModel
 from mistralai.client import Mistral
@@ -63,7 +64,8 @@ def test_autogen(base):
         assert answer.messages[-1].content
         agent = AssistantAgent("teller", client, model_client_stream=True)
         parts = [part async for part in agent.run_stream(task=QUESTION)]
-        chunks = [part.content for part in parts if type(part).__name__ == "ModelClientStreamingChunkEvent"]
+        chunks = [part.content for part in parts
+                  if isinstance(part, ModelClientStreamingChunkEvent)]
         assert "".join(chunks) == parts[-1].messages[-1].content
         await client.close()
 
@@ -72,7 +74,8 @@ def test_autogen(base):
 
 def test_cohere_ranks_documents(server):
     documents = ["rain falls", "the fox runs", "snow"]
-    for client in (cohere.Client(KEY, base_url=server.base), cohere.ClientV2(KEY, base_url=server.base)):
+    for version in (cohere.Client, cohere.ClientV2):
+        client = version(KEY, base_url=server.base)
         ranked = client.rerank(model=NAME, query="a fox", documents=documents, top_n=2).results
         assert len(ranked) == 2 and ranked[0].relevance_score >= ranked[1].relevance_score
         assert {result.index for result in ranked} < {0, 1, 2}
@@ -154,7 +157,8 @@ def test_semantic_kernel(base):
         parts = service.get_streaming_chat_message_content(history, plain, kernel=kernel)
         assert "".join([str(part) async for part in parts]) == text
         forced = OpenAIChatPromptExecutionSettings(
-            max_tokens=120, function_choice_behavior=FunctionChoiceBehavior.Required(auto_invoke=False))
+            max_tokens=120,
+            function_choice_behavior=FunctionChoiceBehavior.Required(auto_invoke=False))
         message = await service.get_chat_message_content(history, forced, kernel=kernel)
         call = next(item for item in message.items if item.content_type == "function_call")
         assert call.name == "zoo-feed"
