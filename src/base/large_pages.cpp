@@ -1,5 +1,8 @@
 #include "base/large_pages.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -7,6 +10,8 @@
 
 namespace sluice {
 namespace {
+
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the C library of Debian 12 may not name
 
 // "55d0c0000000-55d0c0200000 r--s ...": the first line of a mapping.
 bool read_range(std::string_view line, std::uintptr_t& begin, std::uintptr_t& end) {
@@ -65,6 +70,36 @@ std::string shared_large_page_rule() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::getline(file, line);
   return chosen_rule(line);
+}
+
+bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes) {
+  const std::int64_t begin = (from + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
+  const std::int64_t end = (from + bytes) / kLargePageBytes * kLargePageBytes;
+  if (begin >= end) return true;
+  const auto length = static_cast<std::size_t>(end - begin);
+  // A large page needs an address that is a multiple of its size. The kernel chooses one only where
+  // its rule grants large pages, so the mapping is placed in a larger reservation.
+  constexpr auto kAlign = static_cast<std::size_t>(kLargePageBytes);
+  const std::size_t reserved = length + kAlign;
+  void* const space =
+      ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return false;
+  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kAlign;
+  void* const map = ::mmap(static_cast<std::byte*>(space) + skipped, length, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_FIXED, fd, begin);
+  bool given = map != MAP_FAILED;
+  if (given && grants_large_pages(shared_large_page_rule())) {
+    given = ::madvise(map, length, MADV_HUGEPAGE) == 0 &&
+            ::madvise(map, length, MADV_POPULATE_WRITE) == 0;
+  } else if (given) {
+    // The kernel collapses only where there is a page. It fills the holes beside it with zeros.
+    for (std::int64_t at = begin; at < end && given; at += kLargePageBytes) {
+      given = ::fallocate(fd, 0, at, 1) == 0;
+    }
+    given = given && ::madvise(map, length, kCollapse) == 0;
+  }
+  ::munmap(space, reserved);
+  return given;
 }
 
 bool grants_large_pages(std::string_view rule) {

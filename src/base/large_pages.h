@@ -27,6 +27,13 @@ std::string chosen_rule(std::string_view setting);
 // Whether memory that asks for large pages (MADV_HUGEPAGE) may get them under a rule.
 bool grants_large_pages(std::string_view rule);
 
+// Gives a shared-memory file large pages for the part of [from, from + bytes) that whole ones fit
+// into, and takes them from the system. Contents stay. Where the rule is "never", it collapses
+// small pages by MADV_COLLAPSE (Linux 6.1), which only "deny" forbids. False: the system refused
+// some; a part of the memory may then be in small pages or not be taken.
+bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
+inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
+
 // How an operator allows it.
 inline constexpr const char* kLargePageAdvice =
     "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";

@@ -1,6 +1,12 @@
 #include "base/large_pages.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/shared_memory.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +26,39 @@ TEST(LargePages, SumsTheMappingsOfARange) {
   EXPECT_EQ(bytes_in_large_pages(kSmaps, 1, 4096), 0U);
   EXPECT_EQ(bytes_in_large_pages("ShmemPmdMapped:     4096 kB", 0, 1 << 30), 0U);
   EXPECT_EQ(bytes_in_large_pages("", 0, 1 << 30), 0U);
+}
+
+// A mapping of the file's first bytes at a multiple of a large page.
+std::byte* map_aligned(const FileDescriptor& file, std::size_t bytes) {
+  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  void* const space =
+      ::mmap(nullptr, bytes + kLarge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kLarge;
+  return static_cast<std::byte*>(::mmap(static_cast<std::byte*>(space) + skipped, bytes,
+                                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(),
+                                        0));
+}
+
+TEST(LargePages, ASharedFileGetsThemAndKeepsItsContents) {
+  constexpr std::int64_t kLarge = kLargePageBytes;
+  FileDescriptor file = *create_shared_memory("test", 4 * kLarge);
+  // A page before the range, one within it, and the small ones that it ends with.
+  ASSERT_EQ(::pwrite(file.get(), "a", 1, kLarge - 1), 1);
+  ASSERT_EQ(::pwrite(file.get(), "b", 1, kLarge + 12'345), 1);
+  if (!take_large_pages(file.get(), kLarge - 4096, 2 * kLarge + 8192)) {
+    GTEST_SKIP() << "shmem_enabled is " << shared_large_page_rule();
+  }
+  struct stat facts{};
+  ASSERT_EQ(::fstat(file.get(), &facts), 0);
+  EXPECT_EQ(facts.st_blocks * 512, 2 * kLarge + 4096);  // the two that fit, and the first page
+  const std::byte* const map = map_aligned(file, 4 * kLarge);
+  ASSERT_NE(map, MAP_FAILED);
+  EXPECT_EQ(map[kLarge - 1], std::byte{'a'});
+  EXPECT_EQ(map[kLarge + 12'345], std::byte{'b'});
+  EXPECT_EQ(map[kLarge + 12'346], std::byte{0});
+  EXPECT_EQ(map[2 * kLarge], std::byte{0});
+  EXPECT_EQ(bytes_in_large_pages(map, 4 * kLarge), std::size_t{2} * kLarge);
+  EXPECT_TRUE(take_large_pages(file.get(), 4096, kLarge));  // none fits: nothing to do
 }
 
 TEST(LargePages, TheRuleIsTheWordInBrackets) {

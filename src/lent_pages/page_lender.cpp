@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,18 +51,6 @@ bool punch(const FileDescriptor& file, std::int64_t from, std::int64_t end) {
     }
     if (errno != EINTR) return false;
   }
-}
-
-// Large pages go back to the system some fifty times as fast as small ones. The kernel gives them
-// only to a mapping that asks; what it does not give is small.
-void ask_for_large_pages(const FileDescriptor& file, std::int64_t from, std::int64_t bytes) {
-  const auto length = static_cast<std::size_t>(bytes);
-  void* const map = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), from);
-  if (map == MAP_FAILED) return;
-  if (::madvise(map, length, MADV_HUGEPAGE) == 0) {
-    static_cast<void>(::madvise(map, length, MADV_POPULATE_WRITE));
-  }
-  ::munmap(map, length);
 }
 
 // A seal against more seals, so that no borrower can seal the file against the punch.
@@ -279,7 +266,7 @@ struct PageLender::Impl {
   bool grow(Borrower& borrower, std::int64_t bytes) {
     const std::int64_t step = bytes - borrower.given;
     const bool there = !options.available || options.available() >= step + kSpare;
-    if (there && large_pages) ask_for_large_pages(borrower.file, borrower.given, step);
+    if (there) ask_for_large_pages(borrower, step);
     if (there && ::fallocate(borrower.file.get(), 0, borrower.given, step) == 0) {
       borrower.given = bytes;
       return true;
@@ -290,6 +277,18 @@ struct PageLender::Impl {
       log_warning("--lend-pages: the system has no memory to lend more");
     }
     return false;
+  }
+
+  // Large pages go back to the system some fifty times as fast as small ones. The range begins with
+  // the last 2 MiB that an earlier step did not fill.
+  void ask_for_large_pages(const Borrower& borrower, std::int64_t step) {
+    const std::int64_t from = borrower.given / kLargePageBytes * kLargePageBytes;
+    if (take_large_pages(borrower.file.get(), from, borrower.given + step - from)) return;
+    if (std::exchange(has_small_pages, true)) return;
+    log_warning(fmt::format(
+        "--lend-pages: the system gave no large pages for shared memory (shmem_enabled: {}), so "
+        "1 GiB needs more than 100 ms to come back; to change that: {}",
+        shared_large_page_rule(), kLargePageAdvice));
   }
 
   void tell(Borrower& borrower) {
@@ -327,7 +326,6 @@ struct PageLender::Impl {
 
   const Options options;
   const Clock& clock;
-  const bool large_pages = grants_large_pages(shared_large_page_rule());
   FileDescriptor listener;
   FileDescriptor bell;
   std::atomic<bool> stopping = false;
@@ -340,6 +338,7 @@ struct PageLender::Impl {
   // Used by the thread only.
   std::list<Borrower> borrowers;
   bool short_of_memory = false;  // the log has it
+  bool has_small_pages = false;  // the log has it
   std::thread thread;
 };
 
