@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -83,23 +84,24 @@ bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes) {
   const std::size_t reserved = length + kAlign;
   void* const space =
       ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) return false;
+  if (space == MAP_FAILED) return true;
   const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kAlign;
   void* const map = ::mmap(static_cast<std::byte*>(space) + skipped, length, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_FIXED, fd, begin);
-  bool given = map != MAP_FAILED;
-  if (given && grants_large_pages(shared_large_page_rule())) {
-    given = ::madvise(map, length, MADV_HUGEPAGE) == 0 &&
-            ::madvise(map, length, MADV_POPULATE_WRITE) == 0;
-  } else if (given) {
+  bool refused = false;
+  if (map != MAP_FAILED && grants_large_pages(shared_large_page_rule())) {
+    refused = ::madvise(map, length, MADV_HUGEPAGE) != 0;
+    if (!refused) static_cast<void>(::madvise(map, length, MADV_POPULATE_WRITE));
+  } else if (map != MAP_FAILED) {
     // The kernel collapses only where there is a page. It fills the holes beside it with zeros.
-    for (std::int64_t at = begin; at < end && given; at += kLargePageBytes) {
-      given = ::fallocate(fd, 0, at, 1) == 0;
+    bool there = true;
+    for (std::int64_t at = begin; at < end && there; at += kLargePageBytes) {
+      there = ::fallocate(fd, 0, at, 1) == 0;
     }
-    given = given && ::madvise(map, length, kCollapse) == 0;
+    refused = there && ::madvise(map, length, kCollapse) != 0 && errno == EINVAL;
   }
   ::munmap(space, reserved);
-  return given;
+  return !refused;
 }
 
 bool grants_large_pages(std::string_view rule) {

@@ -29,8 +29,9 @@ bool grants_large_pages(std::string_view rule);
 
 // Gives a shared-memory file large pages for the part of [from, from + bytes) that whole ones fit
 // into, and takes them from the system. Contents stay. Where the rule is "never", it collapses
-// small pages by MADV_COLLAPSE (Linux 6.1), which only "deny" forbids. False: the system refused
-// some; a part of the memory may then be in small pages or not be taken.
+// small pages by MADV_COLLAPSE (Linux 6.1), which only "deny" forbids. Memory stays small, or is
+// not taken, where the system lacks large pages or another process uses it meanwhile. False: the
+// system refuses them in principle.
 bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
 inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
 

@@ -1,12 +1,12 @@
 #include "base/large_pages.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/shared_memory.h"
+#include "tests/support/aligned_mapping.h"
 
 namespace sluice {
 namespace {
@@ -28,17 +28,6 @@ TEST(LargePages, SumsTheMappingsOfARange) {
   EXPECT_EQ(bytes_in_large_pages("", 0, 1 << 30), 0U);
 }
 
-// A mapping of the file's first bytes at a multiple of a large page.
-std::byte* map_aligned(const FileDescriptor& file, std::size_t bytes) {
-  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
-  void* const space =
-      ::mmap(nullptr, bytes + kLarge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kLarge;
-  return static_cast<std::byte*>(::mmap(static_cast<std::byte*>(space) + skipped, bytes,
-                                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(),
-                                        0));
-}
-
 TEST(LargePages, ASharedFileGetsThemAndKeepsItsContents) {
   constexpr std::int64_t kLarge = kLargePageBytes;
   FileDescriptor file = *create_shared_memory("test", 4 * kLarge);
@@ -51,7 +40,7 @@ TEST(LargePages, ASharedFileGetsThemAndKeepsItsContents) {
   struct stat facts{};
   ASSERT_EQ(::fstat(file.get(), &facts), 0);
   EXPECT_EQ(facts.st_blocks * 512, 2 * kLarge + 4096);  // the two that fit, and the first page
-  const std::byte* const map = map_aligned(file, 4 * kLarge);
+  const std::byte* const map = test::map_aligned(file, 4 * kLarge);
   ASSERT_NE(map, MAP_FAILED);
   EXPECT_EQ(map[kLarge - 1], std::byte{'a'});
   EXPECT_EQ(map[kLarge + 12'345], std::byte{'b'});

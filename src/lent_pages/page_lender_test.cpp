@@ -16,10 +16,13 @@
 #include <memory>
 #include <thread>
 
+#include "base/large_pages.h"
+#include "base/shared_memory.h"
 #include "lent_pages/page_borrower.h"
 #include "lent_pages/page_lender.h"
 #include "lent_pages/page_link.h"
 #include "offload/lent_tier.h"
+#include "tests/support/aligned_mapping.h"
 #include "tests/support/tier_moves.h"
 
 namespace sluice {
@@ -48,6 +51,25 @@ bool await(const std::function<bool()>& test) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
+}
+
+// The file that a lender gives to the party "b", which proves the token by this link.
+FileDescriptor lent_file(PageLink& link) {
+  FileDescriptor file;
+  EXPECT_TRUE(await([&] {
+    auto message = link.receive();
+    if (!message || !*message) return false;
+    if ((*message)->kind == PageMessageKind::kChallenge) {
+      PageMessage hello;
+      hello.kind = PageMessageKind::kHello;
+      hello.party = "b";
+      hello.tag = page_proof(page_link_key(kToken), PageEnd::kBorrower, (*message)->nonce, {}, "b");
+      EXPECT_TRUE(*link.send(hello));
+    }
+    if ((*message)->kind == PageMessageKind::kWelcome) file = std::move((*message)->descriptor);
+    return file.valid();
+  }));
+  return file;
 }
 
 LoanView loan(const std::string& socket, std::int64_t bytes, std::int64_t keep) {
@@ -223,6 +245,37 @@ TEST_F(LentPagesTest, LargeRecallsBeginBeforeTheirDeadline) {
   EXPECT_EQ(c.memory->usable(), kLoan);
 }
 
+// Large pages come back much faster. Memory that grows by small parts has them, too.
+TEST_F(LentPagesTest, LentMemoryIsInLargePages) {
+  const std::int64_t most = 4 * kLargePageBytes;
+  const std::int64_t first = kLargePageBytes + kLargePageBytes / 2;
+  const FileDescriptor probe = *create_shared_memory("probe", kLargePageBytes);
+  if (!take_large_pages(probe.get(), 0, kLargePageBytes)) {
+    GTEST_SKIP() << "shmem_enabled is " << shared_large_page_rule();
+  }
+  lender_ =
+      *PageLender::start({.socket = socket_, .key = page_link_key(kToken), .most = most}, clock_);
+  lender_->set_grants({{"b", first, first, {}}});
+  PageLink link(*connect_for_pages(socket_));
+  const FileDescriptor file = lent_file(link);
+  ASSERT_TRUE(await([&] { return lender_->backed() == first; }));
+  ASSERT_EQ(::pwrite(file.get(), "x", 1, first - 1), 1);
+  lender_->set_grants({{"b", most, most, {}}});
+  ASSERT_TRUE(await([&] { return lender_->backed() == most; }));
+  const std::byte* const map = test::map_aligned(file, static_cast<std::size_t>(most));
+  ASSERT_NE(map, MAP_FAILED);
+  EXPECT_EQ(map[first - 1], std::byte{'x'});
+  EXPECT_EQ(map[0], std::byte{0});
+  EXPECT_EQ(map[2 * kLargePageBytes], std::byte{0});
+  EXPECT_EQ(map[3 * kLargePageBytes], std::byte{0});
+  const std::size_t large = bytes_in_large_pages(map, static_cast<std::size_t>(most));
+  EXPECT_GE(large, static_cast<std::size_t>(3 * kLargePageBytes));
+  // Under "never" the part that was small is collapsed, too.
+  if (!grants_large_pages(shared_large_page_rule())) {
+    EXPECT_EQ(large, static_cast<std::size_t>(most));
+  }
+}
+
 // Takes and punches while loads run: each is exact or a miss.
 TEST_F(LentPagesTest, AHoleInTheMiddleOfAReadIsAMiss) {
   start();
@@ -360,20 +413,8 @@ TEST_F(LentPagesTest, ABorrowerCannotKeepTheMemory) {
   start();
   grant(kLoan);
   PageLink link(*connect_for_pages(socket_));
-  FileDescriptor file;
-  ASSERT_TRUE(await([&] {
-    auto message = link.receive();
-    if (!message || !*message) return false;
-    if ((*message)->kind == PageMessageKind::kChallenge) {
-      PageMessage hello;
-      hello.kind = PageMessageKind::kHello;
-      hello.party = "b";
-      hello.tag = page_proof(page_link_key(kToken), PageEnd::kBorrower, (*message)->nonce, {}, "b");
-      EXPECT_TRUE(*link.send(hello));
-    }
-    if ((*message)->kind == PageMessageKind::kWelcome) file = std::move((*message)->descriptor);
-    return file.valid();
-  }));
+  const FileDescriptor file = lent_file(link);
+  ASSERT_TRUE(file.valid());
   ASSERT_TRUE(await([&] { return lender_->backed() == kLoan; }));
   EXPECT_NE(::ftruncate(file.get(), 0), 0);
   EXPECT_NE(::ftruncate(file.get(), 2 * kMost), 0);
