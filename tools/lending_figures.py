@@ -4,7 +4,7 @@ machine.
 
     tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
         [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB]
-        [--streams 4] [--pairs 3] [--json]
+        [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--window 2] [--json]
 
 burst: two servers have --whole together. --burst requests come at once to one of them, while the
 other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
@@ -15,7 +15,9 @@ reclaim: another program lends --lent to a server with --least of its own. --bur
 all of it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks
 are cached and the streams go on, the program takes everything back. The figures are the seconds
 until it has it (goal 1), and the P99 of the streams' times between tokens in the --window seconds
-from then on, to that of the seconds before (goal 1.5).
+from then on, to that of the seconds before (goal 1.5). --pairs runs, and as many without a reclaim
+between them; the gaps of all runs of a kind are one sample. Gaps during which another answer's
+prompt was computed do not count.
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -93,10 +95,12 @@ class Stream(threading.Thread):
         if answer.status != 200:
             self.error = answer.read().decode()
             return
-        self.answers.append([])
+        times = []
         for line in answer:
             if line.startswith(b"data: {"):
-                self.answers[-1].append(time.monotonic())
+                times.append(time.monotonic())
+                if len(times) == 1:
+                    self.answers.append(times)
         link.close()
 
     def had_tokens_since(self, start):
@@ -111,10 +115,18 @@ class Stream(threading.Thread):
             raise SystemExit(f"a request failed: {self.error or 'no token came'}")
         return self
 
-    def gaps(self, start, end):
-        """Times between tokens of an answer that end from `start` to `end`."""
+    def prompts(self):
+        """From the end of each answer to the first token of the next one."""
+        answers = list(self.answers)
+        return [(one[-1], next_one[0]) for one, next_one in zip(answers, answers[1:])]
+
+    def gaps(self, start, end, prompts):
+        """Times between tokens of an answer that end from `start` to `end`, except those during
+        which a prompt was computed: its chunk makes a step longer, with or without a reclaim."""
         return [after - before for times in list(self.answers)
-                for before, after in zip(times, times[1:]) if start <= after < end]
+                for before, after in zip(times, times[1:])
+                if start <= after < end and not any(first < after and before < last
+                                                    for first, last in prompts)]
 
 
 def metric(port, name):
@@ -165,19 +177,20 @@ class Figures:
                             "--max-model-len", str(self.options.context), "--kv-cache-memory",
                             memory, *more])
 
-    def prompt(self):
-        return [self.random.randrange(10, self.options.ids) for _ in range(self.options.prompt)]
+    def prompt(self, tokens):
+        return [self.random.randrange(10, self.options.ids) for _ in range(tokens)]
 
-    def stream(self, port, output=None, again=False):
-        return Stream(port, self.model, self.prompt(), output or self.options.output, again)
+    def stream(self, port, output=None):
+        return Stream(port, self.model, self.prompt(self.options.prompt),
+                      output or self.options.output)
 
     def burst_on(self, busy, other):
         """P99 TTFT of the burst, and the mean time of the other's answers during it."""
         for port in (busy, other):
             self.stream(port, 8).done()
         light = []
-        prompts = [(self.prompt(), self.options.output) for _ in range(self.options.burst)]
-        burst = [Stream(busy, self.model, *each) for each in prompts]
+        prompts = [self.prompt(self.options.prompt) for _ in range(self.options.burst)]
+        burst = [Stream(busy, self.model, each, self.options.output) for each in prompts]
         while any(each.is_alive() for each in burst):
             one = self.stream(other, 20).done()
             light.append(one.times[-1] - one.sent)
@@ -213,7 +226,9 @@ class Figures:
             print(f"pair {turn + 1}: {pairs[-1]}", file=sys.stderr)
         return pairs
 
-    def take_back(self, folder):
+    def take_back(self, folder, takes):
+        """The streams' gaps in the windows before and after the program takes all of it back; with
+        `takes` false: before and after a moment at which nothing happens."""
         least, lent, window = self.options.least, self.options.lent, self.options.window
         with coordinator(self.sluice, folder, 0) as (lend, url), \
                 Lender(url, TOKEN, "program") as lender, \
@@ -225,7 +240,8 @@ class Figures:
                 if not any(each.is_alive() for each in burst):
                     raise SystemExit("the burst did not need all of it; give a larger --burst")
                 time.sleep(0.02)
-            streams = [self.stream(server.port, self.options.stream_tokens, again=True)
+            streams = [Stream(server.port, self.model, self.prompt(self.options.stream_prompt),
+                              self.options.stream_tokens, again=True)
                        for _ in range(self.options.streams)]
             for each in burst:
                 each.done()
@@ -236,27 +252,44 @@ class Figures:
                 time.sleep(0.02)
             time.sleep(window)
             asked = time.monotonic()
-            lender.take_back()
+            if takes:
+                lender.take_back()
             took = time.monotonic() - asked
             time.sleep(max(0, window - took) + 0.5)
-            before, after = ([gap for each in streams for gap in each.gaps(start, start + window)]
-                             for start in (asked - window, asked))
             for each in streams:
                 each.stop()
             for each in streams:
                 each.done()
-            if not before or not after:
-                raise SystemExit(f"the streams had {len(before)} gaps before and {len(after)} "
-                                 "after; give a larger --window")
-            return {"lent_bytes": lent, "seconds": took, "p99_tbt_before_s": p99(before),
-                    "p99_tbt_after_s": p99(after), "tbt_ratio": p99(after) / p99(before)}
+            prompts = [prompt for each in streams for prompt in each.prompts()]
+            return {"seconds": took,
+                    **{name: [gap for each in streams
+                              for gap in each.gaps(start, start + window, prompts)]
+                       for name, start in (("before", asked - window), ("after", asked))}}
 
     def reclaim(self, folder):
-        runs = []
-        for turn in range(self.options.pairs):
-            runs.append(self.take_back(folder))
-            print(f"reclaim {turn + 1}: {runs[-1]}", file=sys.stderr)
-        return runs
+        """Runs with and without a reclaim, in turns; gaps of all runs of a kind are one sample."""
+        found = {True: [], False: []}
+        for turn in range(2 * self.options.pairs):
+            takes = turn % 2 == 0
+            run = self.take_back(folder, takes)
+            found[takes].append(run)
+            if not run["before"] or not run["after"]:
+                raise SystemExit(f"the streams had {len(run['before'])} gaps before and "
+                                 f"{len(run['after'])} after; give a larger --window")
+            print(f"{'reclaim' if takes else 'control'} {turn // 2 + 1}: {run['seconds']:.2f} s, "
+                  f"{len(run['before'])} gaps before, P99 {p99(run['before']):.4f} s, "
+                  f"{len(run['after'])} after, P99 {p99(run['after']):.4f} s, the longest " +
+                  ", ".join(f"{gap:.4f}" for gap in sorted(run["after"])[:-6:-1]),
+                  file=sys.stderr)
+        return {"lent_bytes": self.options.lent,
+                "seconds": [run["seconds"] for run in found[True]],
+                "reclaim": tbt_ratio(found[True]), "control": tbt_ratio(found[False])}
+
+
+def tbt_ratio(runs):
+    before, after = ([gap for run in runs for gap in run[name]] for name in ("before", "after"))
+    return {"gaps_before": len(before), "gaps_after": len(after), "p99_tbt_before_s": p99(before),
+            "p99_tbt_after_s": p99(after), "tbt_ratio": p99(after) / p99(before)}
 
 
 def main():
@@ -269,6 +302,7 @@ def main():
     parser.add_argument("--least", type=size, default=size("64MiB"))
     parser.add_argument("--lent", type=size, default=size("1GiB"))
     parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--stream-prompt", type=int, default=400, help="tokens")
     parser.add_argument("--stream-tokens", type=int, default=1000)
     parser.add_argument("--burst", type=int, default=45, help="requests at once")
     parser.add_argument("--prompt", type=int, default=400, help="tokens")
@@ -296,9 +330,13 @@ def main():
               ", ".join(f"{each['ttft_ratio']:.2f}" for each in pairs))
         print("the other's mean answer, lending to halves (goal 1.05): " +
               ", ".join(f"{each['other_ratio']:.2f}" for each in pairs))
-    for each in results.get("reclaim", []):
-        print(f"{each['lent_bytes'] / (1 << 20):.0f} MiB back after {each['seconds']:.2f} s (goal "
-              f"1), P99 TBT {each['tbt_ratio']:.2f} times that before (goal 1.5)")
+    if "reclaim" in results:
+        found = results["reclaim"]
+        print(f"{found['lent_bytes'] / (1 << 20):.0f} MiB back (goal: 1 s for 1 GiB) after " +
+              ", ".join(f"{seconds:.2f} s" for seconds in found["seconds"]))
+        for name, what in (("reclaim", "of a reclaim (goal 1.5)"), ("control", "without one")):
+            print(f"P99 TBT {what}: {found[name]['tbt_ratio']:.2f} times that before, "
+                  f"{found[name]['gaps_before']} and {found[name]['gaps_after']} gaps")
 
 
 if __name__ == "__main__":
