@@ -27,9 +27,9 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 
 # Who may include whom, below src/. A folder may always include itself.
 INCLUDES = {
-    "base": [], "workload": ["base"], "function_sim": ["base", "serverless", "workload"],
-    "sandbox": ["base"], "snapshot": ["base"], "offload": ["base", "kv"], "serverless": ["base"],
-    "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
+    "base": [], "turns": ["base"], "workload": ["base"], "sandbox": ["base"], "snapshot": ["base"],
+    "function_sim": ["base", "turns", "serverless", "workload"], "offload": ["base", "kv"],
+    "serverless": ["base"], "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "membership": ["base"],
     "lending": ["base", "membership"], "lent_pages": ["base", "offload", "lending"],
     "scheduler": ["base", "request", "kv"], "device": ["base", "tensor"],
@@ -49,14 +49,14 @@ INCLUDES = {
     "loadgen": ["base", "request", "http", "workload", "engine"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http", "grammar", "adapter"],
-    "function": ["base", "sandbox", "request", "grammar", "device", "adapter", "backbone", "engine",
-                 "server"],
+    "function": ["base", "turns", "sandbox", "request", "grammar", "device", "adapter", "backbone",
+                 "engine", "server"],
     "agents": ["base", "membership", "request", "adapter", "http", "server", "function"],
     "gateway": ["base", "metrics", "request", "serverless", "adapter", "front", "http", "server", "function"],
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
-PURE_FOLDERS = ("scheduler", "kv", "request", "serverless", "lending", "membership")
+PURE_FOLDERS = ("scheduler", "kv", "request", "serverless", "lending", "membership", "turns")
 
 CPP_SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")

@@ -3,16 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/clock.h"
 #include "request/request.h"
+#include "turns/turn_times.h"
 
 namespace sluice {
-
-// The first token after the arrival, if the request has no sooner goal.
-inline constexpr Duration kFirstTokenDue = std::chrono::milliseconds(250);
-inline constexpr Duration kNextTokenDue = std::chrono::milliseconds(50);  // after the last ones
 
 // A goal that is later makes nothing later: a function that waits for it would only lose time.
 inline TimePoint first_token_due(const Request& request) {

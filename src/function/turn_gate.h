@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "function/turn_page.h"
 #include "server/step_gate.h"
+#include "turns/turn_times.h"
 
 namespace sluice {
 
@@ -26,10 +27,8 @@ class TurnGate final : public StepGate {
                                                 const Clock& clock);
 
   // While another function waits, a step should take no longer than this.
-  static constexpr Duration kSharedStep = std::chrono::milliseconds(50);
-  // Another one may come during any step, and after TurnKeeper's suspend_after, twice this, the
-  // server takes the turn away.
-  static constexpr Duration kLongestStep = std::chrono::milliseconds(250);
+  static constexpr Duration kSharedStep = kSharedTurnStep;
+  static constexpr Duration kLongestStep = kLongestTurnStep;
 
   void enter() override;
   Duration longest_step() const override;

@@ -40,8 +40,9 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "function/due_times.h"
-#include "function/turn_ledger.h"
 #include "function/turn_page.h"
+#include "turns/turn_ledger.h"
+#include "turns/turn_times.h"
 
 namespace sluice {
 
@@ -60,8 +61,7 @@ class TurnKeeper {
   struct Options {
     std::int32_t places = 1;   // functions that compute at a time
     std::int32_t threads = 1;  // of each function
-    // A hand-over takes some 0.3 ms, so this bounds its share of the time of small models.
-    Duration quantum = std::chrono::milliseconds(5);
+    Duration quantum = kTurnQuantum;
     Duration suspend_after = std::chrono::milliseconds(500);
     Duration weak_for = std::chrono::seconds(5);
     Duration kill_after = std::chrono::minutes(2);  // far beyond any honest step

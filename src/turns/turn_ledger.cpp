@@ -1,4 +1,4 @@
-#include "function/turn_ledger.h"
+#include "turns/turn_ledger.h"
 
 #include <algorithm>
 #include <tuple>
