@@ -3,12 +3,15 @@
 times and bill (docs/serverless.md):
 
     tools/gateway_simulated.py build/release/apps/sluice models/demo [--functions 4] [--load 0.3]
-        [--seconds 30] [--rounds 3] [--prompt 300] [--output 32]
+        [--seconds 30] [--rounds 3] [--prompt 300] [--output 32] [--record FILE]
+    tools/gateway_simulated.py build/release/apps/sluice models/demo --replay FILE [--cluster FILE]
 
-A first gateway measures what the cluster file of the simulator needs: the start of a process, its
-memory, and the times of prompts and of tokens. A second one gets the calls: as many as make the
-functions compute for `--load` of the time, at random (poisson) or in bursts (bursty). The client
-shares the cores with the gateway, in the measurement too.
+A first gateway measures what the cluster file of the simulator needs, with calls of other lengths
+than those of the comparison, and the tool prints that file: the start of a process, its memory, the
+turns of prompts and of tokens, and the time of a call outside of turns. KV of a token follows from
+the model's configuration. A second gateway gets the calls: as many as make the functions compute
+for `--load` of the time, at random (poisson) or in bursts (bursty). The client shares the cores
+with the gateway, in the measurement too.
 """
 
 import argparse
@@ -25,31 +28,37 @@ from gateway_study import (Call, Config, Gateway, bursty_calls, median_range, pe
 
 WARM = ["--warm-workers", "0"]
 IDLE_S = 5
-SHORT, LONG = 64, 1024  # tokens of the prompts that measure
+KV_MEMORY = 256 << 20  # of each function, as gateway_study.py starts gateways
+BLOCK = 16  # tokens of a KV block
+SEQUENCES = 64  # that a process decodes at a time, by default
+SHORT, MIDDLE, LONG = 1, 256, 1024  # tokens of the prompts that measure
 TOGETHER = 4  # sequences
+KINDS = ("poisson", "bursty")
+STREAM = 128  # tokens of the answers that measure
+PAUSE_S = 0.03  # between calls that measure, in the mean
 
 
 class Times:
     """The seconds and bytes that one machine takes for a model."""
 
-    def __init__(self, start, memory, prefill, decode):
-        self.start, self.memory = start, memory
-        self.prefill_step, self.prefill_token = prefill
-        self.decode_step, self.decode_sequence = decode
+    def __init__(self, seconds, memory, token_memory):
+        self.seconds = seconds  # by key of the cluster file
+        self.memory, self.token_memory = memory, token_memory
 
     def of_call(self, prompt, output):
-        """Alone on the machine."""
-        return (self.prefill_step + self.prefill_token * prompt +
-                (output - 1) * (self.decode_step + self.decode_sequence))
+        """Alone on the machine, in turns."""
+        times = self.seconds
+        return (times["wake_s"] + output * times["decode_step_s"] +
+                (output - 1) * times["decode_sequence_s"] + prompt * times["prefill_token_s"] +
+                times["prefill_pair_s"] * prompt * (prompt + 1) / 2)
 
     def cluster(self, cores, weights):
-        return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\nmax_sequences = 256\n"
-                f'[[model]]\nbackbone = "m0"\nmemory = {weights}\n'
-                f"instance_memory = {round(self.memory)}\nkernels_s = {self.start:.6f}\n"
-                f"prefill_step_s = {self.prefill_step:.9f}\n"
-                f"prefill_token_s = {self.prefill_token:.9f}\n"
-                f"decode_step_s = {self.decode_step:.9f}\n"
-                f"decode_sequence_s = {self.decode_sequence:.9f}\n")
+        times = {key: f"{key} = {value:.6g}\n" for key, value in self.seconds.items()}
+        return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\n"
+                f"max_sequences = {SEQUENCES}\n" + times.pop("wake_s") + times.pop("http_s") +
+                f'\n[[model]]\nbackbone = "m0"\nmemory = {weights}\n'
+                f"instance_memory = {round(self.memory)}\ntoken_memory = {self.token_memory}\n"
+                f"kv_memory = {KV_MEMORY}\n" + "".join(times.values()))
 
 
 def line(x1, y1, x2, y2):
@@ -58,8 +67,26 @@ def line(x1, y1, x2, y2):
     return max(0.0, y1 - slope * x1), slope
 
 
-def token_time(call):
-    return (call.e2e - call.ttft) / (call.output - 1)
+def prompt_times(constant, middle, long):
+    """(seconds of a token, seconds of a pair of positions) from the times of two prompts."""
+    of_token = [(seconds - constant) / tokens
+                for tokens, seconds in ((MIDDLE, middle), (LONG, long))]
+    token, pair = line((MIDDLE + 1) / 2, of_token[0], (LONG + 1) / 2, of_token[1])
+    return token, pair
+
+
+def token_bytes(model):
+    """KV of a token: BF16 keys and values of all layers, from the checkpoint's configuration."""
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as stream:
+        config = json.load(stream)
+    heads = config["num_attention_heads"]
+    dim = config.get("head_dim") or config["hidden_size"] // heads
+    return config["num_hidden_layers"] * 2 * config.get("num_key_value_heads", heads) * dim * 2
+
+
+def kept_tokens(prompt, output):
+    """Whole blocks of what a call computes; its last token is not computed."""
+    return (prompt + output - 1) // BLOCK * BLOCK
 
 
 def memory_of(rows):
@@ -68,32 +95,69 @@ def memory_of(rows):
                for part in kind.values())
 
 
+def turn_seconds(gateway):
+    """The time of all turns so far."""
+    rows = gateway.usage_rows()
+    return sum(row["core_seconds"] for row in rows if row["tenant"]) / os.cpu_count()
+
+
+class Measurement:
+    """A gateway whose functions take calls of known lengths."""
+
+    def __init__(self, gateway, functions):
+        self.gateway, self.functions = gateway, functions
+        self.pauses = random.Random(0)
+
+    def calls(self, tenant, prompt, output, count=1):
+        calls = [Call(0, tenant, prompt, output) for _ in range(count)]
+        if len(play(self.gateway, calls)) < count:
+            raise SystemExit("a call that measures was refused")
+        return calls
+
+    def rounds(self, number, prompt, output, count=1):
+        """Rounds of `count` calls at once: (mean turn seconds of a round, median time outside of
+        turns before the first token, if the answers have one token). The cores rest before each
+        round, as they do between calls of clients: a prompt then takes longer."""
+        turns, outside = [], []
+        for i in range(number):
+            before = turn_seconds(self.gateway)
+            time.sleep(self.pauses.expovariate(1 / PAUSE_S))
+            calls = self.calls(i % self.functions, prompt, output, count)
+            turns.append(turn_seconds(self.gateway) - before)
+            outside.append(statistics.median(call.ttft for call in calls) - turns[-1])
+        return statistics.mean(turns), statistics.median(outside)
+
+    def memory(self):
+        """Bytes of all functions."""
+        began, before = time.monotonic(), memory_of(self.gateway.usage_rows())
+        time.sleep(3)
+        return (memory_of(self.gateway.usage_rows()) - before) / (time.monotonic() - began) * 1e9
+
+
 def measure(options, folder):
     functions = options.functions
     config = Config([options.model] * functions, idle_s=600)
     with Gateway(options.sluice, config, [*WARM, "--max-functions", str(functions)],
                  folder) as gateway:
-        def run(tenant, prompt, output, count=1):
-            calls = [Call(0, tenant, prompt, output) for _ in range(count)]
-            play(gateway, calls)
-            return calls
-
-        def first_token(prompt):
-            return statistics.median(run(i % functions, prompt, 1)[0].ttft for i in range(9))
-
-        cold = [run(tenant, SHORT, 1)[0].ttft for tenant in range(functions)]
-        for tenant in range(functions):  # memory grows with use
-            run(tenant, options.prompt, options.output, TOGETHER)
-        short, long = first_token(SHORT), first_token(LONG)
-        alone = statistics.median(token_time(run(0, SHORT, 128)[0]) for _ in range(5))
-        together = statistics.median(token_time(call) for _ in range(3)
-                                     for call in run(0, SHORT, 128, TOGETHER))
-        began, before = time.monotonic(), memory_of(gateway.usage_rows())
-        time.sleep(3)
-        gb = (memory_of(gateway.usage_rows()) - before) / (time.monotonic() - began)
-    own = max(0.0, 1e9 * gb - weight_bytes(options.model)) / functions
-    return Times(max(0.0, statistics.median(cold) - short), own, line(SHORT, short, LONG, long),
-                 line(1, alone, TOGETHER, together))
+        on = Measurement(gateway, functions)
+        cold = [on.calls(tenant, SHORT, 1)[0].ttft for tenant in range(functions)]
+        for tenant in range(functions):  # buffers grow with use
+            on.calls(tenant, options.prompt, options.output, TOGETHER)
+        kv = functions * TOGETHER * kept_tokens(options.prompt, options.output)
+        memory = on.memory() - weight_bytes(options.model) - kv * token_bytes(options.model)
+        short, short_http = on.rounds(60, SHORT, 1)
+        middle, middle_http = on.rounds(60, MIDDLE, 1)
+        long, _ = on.rounds(30, LONG, 1)
+        alone = (on.rounds(10, SHORT, STREAM)[0] - short) / (STREAM - 1)
+        together = (on.rounds(10, SHORT, STREAM, TOGETHER)[0] - short) / (STREAM - 1)
+    step, sequence = line(1, alone, TOGETHER, together)
+    token, pair = prompt_times(short, middle, long)
+    seconds = {"wake_s": max(0.0, short - step - token),
+               "http_s": statistics.mean((short_http, middle_http)),
+               "kernels_s": max(0.0, statistics.median(cold) - short - short_http),
+               "prefill_token_s": token, "prefill_pair_s": pair, "decode_step_s": step,
+               "decode_sequence_s": sequence}
+    return Times(seconds, memory / functions, token_bytes(options.model))
 
 
 def made_calls(options, kind, rate, seed):
@@ -113,6 +177,7 @@ def real(options, folder, calls):
     with Gateway(options.sluice, config,
                  [*WARM, "--max-functions", str(options.functions)], folder) as gateway:
         answered = play(gateway, calls)
+        time.sleep(0.5)  # the simulation ends at a whole second
         rows = [row for row in gateway.usage_rows() if row["tenant"]]
     if len(answered) != len(calls):
         raise SystemExit(f"{len(calls) - len(answered)} calls were refused: lower --load")
@@ -124,18 +189,18 @@ def real(options, folder, calls):
             "GB-seconds": memory_of(rows), "bill": sum(row["cost"] for row in rows)}
 
 
-def simulated(options, folder, calls, times):
+def simulated(options, folder, calls, cluster):
     functions = Config([options.model] * options.functions, idle_s=IDLE_S).write(folder)
-    cluster = os.path.join(folder, "cluster.toml")
-    with open(cluster, "w", encoding="ascii") as stream:
-        stream.write(times.cluster(os.cpu_count(), weight_bytes(options.model)))
+    times = os.path.join(folder, "cluster.toml")
+    with open(times, "w", encoding="ascii") as stream:
+        stream.write(cluster)
     path = os.path.join(folder, "calls.csv")
     with open(path, "w", encoding="ascii") as stream:
         stream.write("seconds,function,prompt_tokens,output_tokens\n")
-        for call in calls:
-            stream.write(f"{call.due:.6f},t{call.tenant}/m0,{call.prompt},{call.output}\n")
+        for due, tenant, prompt, output in calls:
+            stream.write(f"{due:.6f},t{tenant}/m0,{prompt},{output}\n")
     out = subprocess.run([options.sluice, "simulate", "--functions", functions, "--cluster",
-                          cluster, "--calls", path, "--json"], check=True, capture_output=True)
+                          times, "--calls", path, "--json"], check=True, capture_output=True)
     report = json.loads(out.stdout)[0]
     ttft = report["ttft_s"]
     return {"TTFT, mean": ttft["mean"], "TTFT, P50": ttft["p50"], "TTFT, P90": ttft["p90"],
@@ -144,19 +209,44 @@ def simulated(options, folder, calls, times):
             "bill": report["cost"]}
 
 
-def compare(options, kind, times, folder):
-    rate = options.load / options.functions / times.of_call(options.prompt, options.output)
-    ratios = {}
+def run_real(options, kind, rate, folder):
+    """[(calls as tuples, what the gateway measured)] of each round."""
+    rounds = []
     for number in range(options.rounds):
         calls = made_calls(options, kind, rate, number)
-        theirs = real(options, folder, calls)
-        ours = simulated(options, folder, calls, times)
+        measured = real(options, folder, calls)
+        rounds.append(([(c.due, c.tenant, c.prompt, c.output) for c in calls], measured))
+    return rounds
+
+
+def compare(options, kind, rounds, cluster, folder):
+    ratios = {}
+    for calls, theirs in rounds:
+        ours = simulated(options, folder, calls, cluster)
         for name, value in theirs.items():
             ratios.setdefault(name, []).append(ours[name] / value)
+    rate = statistics.mean(len(calls) for calls, _ in rounds) / options.seconds / options.functions
     table(f"**{kind}**: {options.functions} functions, {rate:.2f} calls/s of each, prompts of "
-          f"{options.prompt} tokens, answers of {options.output}; {options.rounds} rounds of "
+          f"{options.prompt} tokens, answers of {options.output}; {len(rounds)} rounds of "
           f"{options.seconds:g} s", ("", "simulated to real (goal: 0.85 to 1.15)"),
           [(name, median_range(values, "{:.2f}")) for name, values in ratios.items()])
+
+
+def runs_of(options, folder):
+    """The cluster file and the real rounds: measured now, or read from a record."""
+    if options.replay:
+        with open(options.replay, encoding="ascii") as stream:
+            return json.load(stream)
+    times = measure(options, folder)
+    cluster = times.cluster(os.cpu_count(), weight_bytes(options.model))
+    print(cluster, flush=True)
+    rate = options.load / options.functions / times.of_call(options.prompt, options.output)
+    runs = {"cluster": cluster,
+            "rounds": {kind: run_real(options, kind, rate, folder) for kind in KINDS}}
+    if options.record:
+        with open(options.record, "w", encoding="ascii") as stream:
+            json.dump(runs, stream)
+    return runs
 
 
 def main():
@@ -170,14 +260,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompt", type=int, default=300)
     parser.add_argument("--output", type=int, default=32)
+    parser.add_argument("--record", metavar="FILE", help="keep the calls and what was measured")
+    parser.add_argument("--replay", metavar="FILE", help="simulate the calls of such a file again")
+    parser.add_argument("--cluster", metavar="FILE", help="simulate with the times of this file")
     options = parser.parse_args()
     options.sluice = os.path.abspath(options.sluice)
     with tempfile.TemporaryDirectory() as folder:
-        times = measure(options, folder)
-        print("measured: " + times.cluster(os.cpu_count(), weight_bytes(options.model))
-              .split("[[model]]")[1].replace("\n", "; ").strip("; "), flush=True)
-        for kind in ("poisson", "bursty"):
-            compare(options, kind, times, folder)
+        runs = runs_of(options, folder)
+        if options.cluster:
+            with open(options.cluster, encoding="ascii") as stream:
+                runs["cluster"] = stream.read()
+        for kind in KINDS:
+            compare(options, kind, runs["rounds"][kind], runs["cluster"], folder)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Tests of tools/gateway_simulated.py: the lines that it measures, and its calls."""
 
+import os
 import types
 import unittest
 
@@ -17,18 +18,46 @@ class LineTest(unittest.TestCase):
         self.assertEqual(gateway_simulated.line(1, 0.1, 4, 0.7)[0], 0.0)
 
 
+class PromptTest(unittest.TestCase):
+    def test_two_prompts_give_the_times_of_tokens_and_of_pairs(self):
+        def seconds(tokens):
+            return 0.001 + 2e-5 * tokens + 1e-8 * tokens * (tokens + 1) / 2
+        token, pair = gateway_simulated.prompt_times(
+            0.001, seconds(gateway_simulated.MIDDLE), seconds(gateway_simulated.LONG))
+        self.assertAlmostEqual(token, 2e-5)
+        self.assertAlmostEqual(pair, 1e-8)
+
+
+class KvTest(unittest.TestCase):
+    def test_the_demo_model_has_a_kilobyte_of_kv_for_each_token(self):
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        # 4 layers, keys and values of 2 heads of 32 numbers, 2 bytes each.
+        self.assertEqual(gateway_simulated.token_bytes(os.path.join(root, "models", "demo")), 1024)
+
+    def test_only_whole_blocks_of_computed_tokens_stay(self):
+        self.assertEqual(gateway_simulated.kept_tokens(300, 32), 320)
+        self.assertEqual(gateway_simulated.kept_tokens(16, 1), 16)
+        self.assertEqual(gateway_simulated.kept_tokens(15, 1), 0)
+
+
 class TimesTest(unittest.TestCase):
-    times = gateway_simulated.Times(0.04, 12e6, (0.001, 0.0001), (0.002, 0.0005))
+    times = gateway_simulated.Times(
+        {"wake_s": 0.0003, "http_s": 0.002, "kernels_s": 0.04, "prefill_token_s": 0.0001,
+         "prefill_pair_s": 1e-8, "decode_step_s": 0.002, "decode_sequence_s": 0.0005}, 12e6, 1024)
 
     def test_a_call_alone(self):
-        self.assertAlmostEqual(self.times.of_call(100, 11), 0.001 + 0.01 + 10 * 0.0025)
+        # A step with the prompt, and ten that decode.
+        self.assertAlmostEqual(self.times.of_call(100, 11),
+                               0.0003 + 0.002 + 0.01 + 1e-8 * 5050 + 10 * 0.0025)
 
     def test_the_cluster_is_one_machine_of_cores(self):
         text = self.times.cluster(2, 5_000_000)
         for line in ("cores = 2", "memory = 5000000", "instance_memory = 12000000",
-                     "kernels_s = 0.040000", "decode_sequence_s = 0.000500000"):
+                     "kernels_s = 0.04", "decode_sequence_s = 0.0005", "token_memory = 1024"):
             self.assertIn(line + "\n", text)
         self.assertNotIn("devices", text)
+        self.assertLess(text.index("http_s"), text.index("[[model]]"))
+        self.assertGreater(text.index("kernels_s"), text.index("[[model]]"))
 
 
 class CallsTest(unittest.TestCase):

@@ -25,6 +25,13 @@ struct ModelTimes {
   PrefillTime prefill;
   double decode_step_s = 0;      // of a step
   double decode_sequence_s = 0;  // of each sequence in it
+  // Machines of cores only. A step with a part of a prompt takes decode_step_s, prefill.token_s for
+  // each token, and this for each pair of positions that attention computes.
+  double prefill_pair_s = 0;
+  // KV: bytes of a token, and the most bytes of a process. Whole blocks stay in memory when their
+  // call has ended.
+  std::int64_t token_bytes = 0;
+  std::int64_t kv_bytes = 0;
 };
 
 struct ClusterSpec {
@@ -32,7 +39,9 @@ struct ClusterSpec {
   std::int32_t devices = 1;
   std::int64_t device_bytes = 0;
   std::int64_t host_bytes = 0;
-  std::int32_t max_sequences = 32;  // that decode on a device at a time
+  std::int32_t max_sequences = 32;  // that decode at a time: on a device, or in a process on cores
+  double wake_s = 0;                // of a turn when the cores were idle
+  double http_s = 0;                // of a call, outside of turns
   ArtifactCost worker;              // container and libraries
   std::vector<ModelTimes> models;
 };

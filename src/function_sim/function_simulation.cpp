@@ -1,23 +1,13 @@
 #include "function_sim/function_simulation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <deque>
-#include <memory>
-#include <optional>
-#include <queue>
 #include <utility>
 
 #include "base/check.h"
 #include "function_sim/cluster_catalog.h"
-#include "function_sim/function_cluster.h"
-#include "function_sim/shared_cores.h"
-#include "serverless/arrival_rate.h"
+#include "function_sim/function_simulator.h"
 #include "serverless/batching.h"
-#include "serverless/instance_scaler.h"
-#include "serverless/usage_meter.h"
 
 namespace sluice {
 namespace {
@@ -29,148 +19,27 @@ constexpr Duration kLongestWait = std::chrono::seconds(60);  // for a place, as 
 constexpr Duration kNoSlo = std::chrono::hours(24 * 365);
 constexpr std::int64_t kEndless = std::int64_t{1} << 50;  // bytes that the meter may count
 constexpr std::size_t kMostInView = 256;
+constexpr std::int32_t kBlockTokens = 16;  // of KV, as in the engine
 
 std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-Quantiles quantiles_of(std::vector<float>& seconds) {
-  Quantiles result;
-  if (seconds.empty()) return result;
-  std::ranges::sort(seconds);
-  double sum = 0;
-  for (const float one : seconds) sum += static_cast<double>(one);
-  result.mean = sum / static_cast<double>(seconds.size());
-  result.p50 = static_cast<double>(seconds[seconds.size() / 2]);
-  result.p90 = static_cast<double>(seconds[seconds.size() * 90 / 100]);
-  result.p99 = static_cast<double>(seconds[seconds.size() * 99 / 100]);
-  return result;
-}
+}  // namespace
 
-class Simulation {
- public:
-  Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunction> functions,
-             std::span<const FunctionCall> calls, const SystemSpec& system,
-             const PriceList& prices);
-  FunctionReport run();
-
- private:
-  enum class Kind : std::uint8_t { kTick, kReady, kWorkEnd, kLook };
-  struct Event {
-    TimePoint time;
-    std::int64_t order = 0;  // events of one time come in the order in which they were made
-    Kind kind{};
-    std::int32_t number = 0;  // of a place or function
-    friend bool operator>(const Event& a, const Event& b) {
-      return std::pair(a.time.since_start, a.order) > std::pair(b.time.since_start, b.order);
-    }
-  };
-  struct Waiting {
-    TimePoint arrival;
-    std::int32_t call = 0;
-  };
-  struct Function {
-    SimulatedFunction spec;
-    std::int32_t backbone = 0;  // of the catalog
-    std::int32_t meter = 0;
-    std::optional<Arrivals> arrivals;
-    std::optional<InstanceScaler> scaler;
-    std::deque<Waiting> waiting;
-    std::int32_t running = 0;   // calls that compute
-    std::int32_t decoding = 0;  // of these
-    std::int32_t place = -1;    // of its instance; -1: it has none
-    TimePoint started_at;
-    TimePoint ready_at;
-    StartParts parts{};  // of its start
-    TimePoint last_use;
-    bool listed = false;  // in active_
-    std::vector<WaitingRequest> view;
-  };
-  // A call that decodes.
-  struct Decode {
-    TimePoint first_token;
-    Duration own_time{0};  // that its steps take without other functions and sequences
-  };
-  struct Place {
-    explicit Place(bool turns) : work(turns) {}
-
-    SharedCores work;
-    std::optional<TimePoint> work_end;    // of the event that counts
-    std::vector<std::int32_t> functions;  // instances
-    std::int32_t prefilling = -1;         // function
-    std::vector<std::int32_t> batch;      // calls
-    std::int32_t sequences = 0;           // that decode
-    std::vector<std::int32_t> shares;     // of the meter, by backbone
-    std::optional<TimePoint> look_at;
-  };
-
-  const ModelTimes& model(const Function& function) const {
-    return spec_.models[index(function.spec.model)];
-  }
-  void push(TimePoint time, Kind kind, std::int32_t number) {
-    events_.push({time, next_order_++, kind, number});
-  }
-  void arrive(std::int32_t call);
-  void handle(const Event& event);
-  void tick();
-  void scale(Function& function, std::int32_t number);
-  bool find_place(std::int32_t number);
-  std::int32_t best_place(std::int32_t number) const;
-  bool end_longest_idle();
-  void start(std::int32_t number, std::int32_t place);
-  void end(std::int32_t number);
-  void dispatch(std::int32_t place);
-  void view_function(std::int32_t number, std::vector<WaitingBatch>& batches);
-  void begin(std::int32_t place, std::int32_t number, std::int32_t requests);
-  void add_work(std::int32_t place, SharedCores::Work work, double seconds);
-  void plan_work_end(std::int32_t place);
-  void end_work(std::int32_t place);
-  void end_prefill(std::int32_t place);
-  void end_decode(std::int32_t place, SharedCores::Work work);
-  void charge_cores(const Function& function, Duration own_time);
-  // The memory of instances and backbones.
-  MemoryKind kind() const { return spec_.cores > 0 ? MemoryKind::kHost : MemoryKind::kDevice; }
-  void note_parts(const Function& function, TimePoint arrival);
-  void add_part(CallPart part, double seconds) {
-    report_.parts[static_cast<std::size_t>(part)] += seconds;
-  }
-  void refuse_unplaced(Function& function);
-  void preload();
-  void note_activity(Function& function) {
-    meter_.set_active(now_, function.meter, function.running > 0 || !function.waiting.empty());
-  }
-  FunctionReport report();
-  double always_on_units() const;
-
-  const ClusterSpec& spec_;
-  const std::span<const FunctionCall> calls_;
-  const SystemSpec& system_;
-  const PriceList& prices_;
-  FunctionCluster cluster_;
-  UsageMeter meter_;
-  TimePoint now_;
-  std::vector<Function> functions_;
-  std::vector<Place> places_;
-  std::vector<Decode> decodes_;       // by call
-  std::vector<std::int32_t> active_;  // functions with calls or instances
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::int64_t next_order_ = 0;
-  std::int64_t ticks_ = 0;
-  std::int64_t open_ = 0;  // calls that have come and have not ended
-  FunctionReport report_;
-  std::vector<float> ttft_;
-  std::vector<float> e2e_;
-  double tpot_sum_ = 0;
-};
-
-Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunction> functions,
-                       std::span<const FunctionCall> calls, const SystemSpec& system,
-                       const PriceList& prices)
+FunctionSimulator::FunctionSimulator(const ClusterSpec& cluster,
+                                     std::span<const SimulatedFunction> functions,
+                                     std::span<const FunctionCall> calls, const SystemSpec& system,
+                                     const PriceList& prices)
     : spec_(cluster),
       calls_(calls),
       system_(system),
       prices_(prices),
       cluster_(catalog_of(cluster, functions, system), memories_of(cluster)),
-      meter_({cluster.cores, {kEndless, kEndless, kEndless}}, TimePoint()) {
-  places_.resize(index(cluster_.places()), Place(cluster.cores > 0));
+      meter_({cluster.cores, {kEndless, kEndless, kEndless}}, TimePoint()),
+      times_(calls.size(), cluster.http_s) {
+  places_.resize(index(cluster_.places()));
+  if (cluster.cores > 0) {
+    engines_.emplace(CoreEngines::Options{from_seconds(cluster.wake_s), cluster.max_sequences});
+  }
   const std::size_t backbones = system.shares_backbones ? cluster.models.size() : functions.size();
   for (Place& place : places_) {
     for (std::size_t b = 0; b < backbones; ++b) {
@@ -184,12 +53,10 @@ Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunc
     function.meter = meter_.add_function();
     functions_.push_back(std::move(function));
   }
-  decodes_.resize(calls.size());
-  ttft_.reserve(calls.size());
-  e2e_.reserve(calls.size());
+  since_.resize(calls.size());
 }
 
-void Simulation::arrive(std::int32_t call) {
+void FunctionSimulator::arrive(std::int32_t call) {
   const std::int32_t number = calls_[index(call)].function;
   Function& function = functions_[index(number)];
   ++report_.calls;
@@ -212,7 +79,7 @@ void Simulation::arrive(std::int32_t call) {
 }
 
 // Where it would compute soonest, and then where most is free; -1: nowhere.
-std::int32_t Simulation::best_place(std::int32_t number) const {
+std::int32_t FunctionSimulator::best_place(std::int32_t number) const {
   std::int32_t best = -1;
   Duration best_delay{0};
   for (std::int32_t p = 0; p < cluster_.places(); ++p) {
@@ -228,7 +95,7 @@ std::int32_t Simulation::best_place(std::int32_t number) const {
   return best;
 }
 
-bool Simulation::find_place(std::int32_t number) {
+bool FunctionSimulator::find_place(std::int32_t number) {
   std::int32_t place = best_place(number);
   while (place < 0 && end_longest_idle()) place = best_place(number);
   if (place < 0) return false;
@@ -236,7 +103,7 @@ bool Simulation::find_place(std::int32_t number) {
   return true;
 }
 
-bool Simulation::end_longest_idle() {
+bool FunctionSimulator::end_longest_idle() {
   std::int32_t longest = -1;
   for (const std::int32_t number : active_) {
     const Function& function = functions_[index(number)];
@@ -248,7 +115,7 @@ bool Simulation::end_longest_idle() {
   return true;
 }
 
-void Simulation::start(std::int32_t number, std::int32_t place) {
+void FunctionSimulator::start(std::int32_t number, std::int32_t place) {
   Function& function = functions_[index(number)];
   CHECK(function.place < 0);
   function.place = place;
@@ -265,6 +132,9 @@ void Simulation::start(std::int32_t number, std::int32_t place) {
   } else {
     meter_.set_bytes(now_, function.meter, MemoryKind::kHost, spec_.worker.bytes);
   }
+  function.process_bytes = bytes;
+  function.kv_bytes = 0;
+  if (engines_) engines_->add(number, function.spec.tenant, times);
   meter_.set_bytes(now_, function.meter, kind(), bytes);
   const std::int32_t share = places_[index(place)].shares[index(function.backbone)];
   meter_.set_share_bytes(now_, share, times.weights.device.bytes);
@@ -272,13 +142,14 @@ void Simulation::start(std::int32_t number, std::int32_t place) {
   push(function.ready_at, Kind::kReady, number);
 }
 
-void Simulation::end(std::int32_t number) {
+void FunctionSimulator::end(std::int32_t number) {
   Function& function = functions_[index(number)];
   Place& place = places_[index(function.place)];
   // The gateway's functions are processes: an ended one is gone.
   const auto keeps =
       spec_.cores > 0 ? FunctionCluster::Keeps::kAllButProcess : FunctionCluster::Keeps::kAll;
   cluster_.end(number, function.place, system_.keeps ? keeps : FunctionCluster::Keeps::kNothing);
+  if (engines_) engines_->remove(number);
   meter_.leave(now_, function.meter, place.shares[index(function.backbone)]);
   meter_.set_bytes(now_, function.meter, kind(), 0);
   meter_.set_bytes(now_, function.meter, MemoryKind::kHost, 0);
@@ -287,7 +158,7 @@ void Simulation::end(std::int32_t number) {
 }
 
 // At most one batch of a function.
-void Simulation::view_function(std::int32_t number, std::vector<WaitingBatch>& batches) {
+void FunctionSimulator::view_function(std::int32_t number, std::vector<WaitingBatch>& batches) {
   Function& function = functions_[index(number)];
   if (function.waiting.empty() || function.ready_at > now_) return;
   const ModelTimes& times = model(function);
@@ -307,12 +178,30 @@ void Simulation::view_function(std::int32_t number, std::vector<WaitingBatch>& b
         {std::max(one.arrival, function.ready_at), calls_[index(one.call)].prompt_tokens});
     tokens += calls_[index(one.call)].prompt_tokens;
   }
+  batch.ahead = engines_ ? function.prefill_tokens : 0;
+  if (engines_ && function.running >= spec_.max_sequences) batch.ready_in = Duration(1);
   batch.line = line_of(times.prefill, tokens / static_cast<double>(function.view.size()));
   batch.requests = function.view;
   batches.push_back(batch);
 }
 
-void Simulation::dispatch(std::int32_t number) {
+void FunctionSimulator::refuse_front(std::int32_t number) {
+  Function& function = functions_[index(number)];
+  function.waiting.pop_front();
+  ++report_.refused;
+  --open_;
+  note_activity(function);
+}
+
+void FunctionSimulator::look(std::int32_t number, std::optional<TimePoint> at) {
+  Place& place = places_[index(number)];
+  if (!at || (place.look_at && *place.look_at <= *at && *place.look_at > now_)) return;
+  place.look_at = at;
+  push(*at, Kind::kLook, number);
+}
+
+void FunctionSimulator::dispatch(std::int32_t number) {
+  if (engines_) return dispatch_cores();
   Place& place = places_[index(number)];
   if (place.prefilling >= 0) return;
   std::vector<WaitingBatch> batches;
@@ -322,24 +211,26 @@ void Simulation::dispatch(std::int32_t number) {
   const std::array<std::int32_t, 1> turns = {seats > 0 ? 0 : 1};
   const BatchingPlan plan = plan_batches({now_, system_.batching, batches, turns, system_.fixed});
   for (const Refusal& refusal : plan.refusals) {
-    Function& function = functions_[index(batches[index(refusal.batch)].function)];
-    function.waiting.pop_front();
-    ++report_.refused;
-    --open_;
-    note_activity(function);
+    refuse_front(batches[index(refusal.batch)].function);
   }
   if (!plan.dispatches.empty() && seats > 0) {
     const BatchDispatch& first = plan.dispatches.front();
     return begin(number, batches[index(first.batch)].function, std::min(first.requests, seats));
   }
-  if (plan.wake_at &&
-      (!place.look_at || *place.look_at > *plan.wake_at || *place.look_at <= now_)) {
-    place.look_at = plan.wake_at;
-    push(*plan.wake_at, Kind::kLook, number);
-  }
+  look(number, plan.wake_at);
 }
 
-void Simulation::begin(std::int32_t number, std::int32_t of, std::int32_t requests) {
+// The oldest call of the function is computed from now on.
+void FunctionSimulator::take_waiting(Function& function) {
+  const Waiting one = function.waiting.front();
+  function.waiting.pop_front();
+  times_.waited({one.arrival, function.started_at, function.ready_at, now_}, function.parts);
+  since_[index(one.call)] = now_;
+  ++function.running;
+  function.last_use = now_;
+}
+
+void FunctionSimulator::begin(std::int32_t number, std::int32_t of, std::int32_t requests) {
   Place& place = places_[index(number)];
   Function& function = functions_[index(of)];
   place.prefilling = of;
@@ -347,117 +238,63 @@ void Simulation::begin(std::int32_t number, std::int32_t of, std::int32_t reques
   std::int64_t tokens = 0;
   for (std::int32_t i = 0; i < requests; ++i) {
     place.batch.push_back(function.waiting.front().call);
-    note_parts(function, function.waiting.front().arrival);
-    tokens += calls_[index(function.waiting.front().call)].prompt_tokens;
-    function.waiting.pop_front();
+    tokens += calls_[index(place.batch.back())].prompt_tokens;
+    take_waiting(function);
   }
-  function.running += requests;
-  function.last_use = now_;
-  const double prefill = model(function).prefill.seconds(tokens);
-  add_part(CallPart::kPrefill, prefill * requests);
-  charge_cores(function, from_seconds(prefill));
-  add_work(number, {of, -1}, prefill);
+  push(now_ + from_seconds(model(function).prefill.seconds(tokens)), Kind::kPrefillEnd, number);
 }
 
-void Simulation::charge_cores(const Function& function, Duration own_time) {
-  if (spec_.cores == 0) return;
-  meter_.charge_cores(now_, function.meter, Amount(own_time.count()) * spec_.cores);
-}
-
-void Simulation::add_work(std::int32_t number, SharedCores::Work work, double seconds) {
-  places_[index(number)].work.add(now_, work, from_seconds(seconds));
-  plan_work_end(number);
-}
-
-// Work that is added may let all other work end later.
-void Simulation::plan_work_end(std::int32_t number) {
-  Place& place = places_[index(number)];
-  const std::optional<TimePoint> next = place.work.next_end();
-  if (next == place.work_end) return;
-  place.work_end = next;
-  if (next) push(*next, Kind::kWorkEnd, number);
-}
-
-void Simulation::end_work(std::int32_t number) {
-  Place& place = places_[index(number)];
-  if (place.work_end != now_) return;  // it was planned anew
-  place.work_end.reset();
-  if (const auto work = place.work.take_ended(now_)) {
-    if (work->call < 0) {
-      end_prefill(number);
-    } else {
-      end_decode(number, *work);
-    }
-  }
-  plan_work_end(number);
-}
-
-// The time that a call has waited, by its reasons.
-void Simulation::note_parts(const Function& function, TimePoint arrival) {
-  const auto seconds = [](TimePoint from, TimePoint to) {
-    return to_seconds(std::max(to - from, Duration(0)));
-  };
-  add_part(CallPart::kPlace, seconds(arrival, function.started_at));
-  add_part(CallPart::kQueue, seconds(std::max(arrival, function.ready_at), now_));
-  const double start = seconds(function.started_at, function.ready_at);
-  if (start <= 0) return;
-  // A call that came during the start has its share of each part.
-  const double share = seconds(std::max(arrival, function.started_at), function.ready_at) / start;
-  const StartParts& parts = function.parts;
-  const double own = parts.libraries + parts.backbone + parts.adapter + parts.kernels;
-  add_part(CallPart::kLibraries, share * parts.libraries);
-  add_part(CallPart::kBackbone, share * parts.backbone);
-  add_part(CallPart::kAdapter, share * parts.adapter);
-  add_part(CallPart::kKernels, share * parts.kernels);
-  add_part(CallPart::kUnderWay, share * std::max(start - own, 0.0));
-}
-
-void Simulation::end_prefill(std::int32_t number) {
-  Place& place = places_[index(number)];
-  const std::int32_t of = std::exchange(place.prefilling, -1);
-  Function& function = functions_[index(of)];
-  const auto batch = static_cast<std::int32_t>(place.batch.size());
-  place.sequences += batch;
-  function.decoding += batch;
+// The KV of a call's whole blocks, of which those of its first `before` tokens are there.
+void FunctionSimulator::grow_kv(Function& function, std::int32_t tokens, std::int32_t before) {
   const ModelTimes& times = model(function);
-  // A device computes the sequences of all functions in a step, and a turn those of one.
-  const std::int32_t sequences = spec_.cores > 0 ? function.decoding : place.sequences;
-  const double tpot = times.decode_step_s + times.decode_sequence_s * sequences;
-  const double own = times.decode_step_s / function.decoding + times.decode_sequence_s;
-  for (const std::int32_t call : place.batch) {
-    const Duration ttft = now_.since_start - calls_[index(call)].arrival;
-    const int steps = calls_[index(call)].output_tokens - 1;
-    ttft_.push_back(static_cast<float>(to_seconds(ttft)));
-    if (function.spec.ttft_slo.count() > 0 && ttft > function.spec.ttft_slo) {
-      ++report_.violations;
-    }
-    meter_.count_request(function.meter);
-    decodes_[index(call)] = {now_, from_seconds(own * steps)};
-    place.work.add(now_, {of, call}, from_seconds(tpot * steps));
-  }
-  dispatch(number);
+  if (times.kv_bytes == 0) return;
+  const std::int64_t blocks = tokens / kBlockTokens - before / kBlockTokens;
+  function.kv_bytes =
+      std::min(times.kv_bytes, function.kv_bytes + blocks * kBlockTokens * times.token_bytes);
+  meter_.set_bytes(now_, function.meter, kind(), function.process_bytes + function.kv_bytes);
 }
 
-void Simulation::end_decode(std::int32_t number, SharedCores::Work work) {
-  Function& function = functions_[index(work.function)];
-  const FunctionCall& call = calls_[index(work.call)];
-  const Decode& decode = decodes_[index(work.call)];
-  charge_cores(function, decode.own_time);
-  const double seconds = to_seconds(now_ - decode.first_token);
-  e2e_.push_back(static_cast<float>(to_seconds(now_.since_start - call.arrival)));
-  if (call.output_tokens > 1) tpot_sum_ += seconds / (call.output_tokens - 1);
-  add_part(CallPart::kDecode, seconds);
+void FunctionSimulator::take_first_token(std::int32_t number) {
+  const FunctionCall& call = calls_[index(number)];
+  Function& function = functions_[index(call.function)];
+  TimePoint& since = since_[index(number)];
+  const double ttft = times_.first_token(now_.since_start - call.arrival, now_ - since);
+  const Duration slo = function.spec.ttft_slo;
+  if (slo.count() > 0 && ttft > to_seconds(slo)) ++report_.violations;
+  meter_.count_request(function.meter);
+  grow_kv(function, call.prompt_tokens, 0);
+  since = now_;
+}
+
+void FunctionSimulator::take_last_token(std::int32_t number) {
+  const FunctionCall& call = calls_[index(number)];
+  Function& function = functions_[index(call.function)];
+  times_.last_token(now_.since_start - call.arrival, now_ - since_[index(number)],
+                    call.output_tokens);
+  // The last token is not computed.
+  grow_kv(function, call.prompt_tokens + call.output_tokens - 1, call.prompt_tokens);
   --function.running;
-  --function.decoding;
-  --places_[index(number)].sequences;
   --open_;
   ++report_.answered;
   function.last_use = now_;
   note_activity(function);
+}
+
+// Ends the batch of prompts of a device.
+void FunctionSimulator::end_prefill(std::int32_t number) {
+  Place& place = places_[index(number)];
+  const ModelTimes& times = model(functions_[index(std::exchange(place.prefilling, -1))]);
+  place.sequences += static_cast<std::int32_t>(place.batch.size());
+  const double tpot = times.decode_step_s + times.decode_sequence_s * place.sequences;
+  for (const std::int32_t call : place.batch) {
+    take_first_token(call);
+    push(now_ + from_seconds(tpot * (calls_[index(call)].output_tokens - 1)), Kind::kDecodeEnd,
+         call);
+  }
   dispatch(number);
 }
 
-void Simulation::handle(const Event& event) {
+void FunctionSimulator::handle(const Event& event) {
   switch (event.kind) {
     case Kind::kTick: return tick();
     case Kind::kReady: {
@@ -465,12 +302,19 @@ void Simulation::handle(const Event& event) {
       if (function.place >= 0) dispatch(function.place);
       return;
     }
-    case Kind::kWorkEnd: return end_work(event.number);
+    case Kind::kPrefillEnd: return end_prefill(event.number);
+    case Kind::kDecodeEnd: {
+      const std::int32_t place = functions_[index(calls_[index(event.number)].function)].place;
+      take_last_token(event.number);
+      --places_[index(place)].sequences;
+      return dispatch(place);
+    }
+    case Kind::kStepEnd: return end_step();
     case Kind::kLook: return dispatch(event.number);
   }
 }
 
-void Simulation::refuse_unplaced(Function& function) {
+void FunctionSimulator::refuse_unplaced(Function& function) {
   while (!function.waiting.empty() && now_ - function.waiting.front().arrival >= kLongestWait) {
     function.waiting.pop_front();
     ++report_.unplaced;
@@ -479,7 +323,7 @@ void Simulation::refuse_unplaced(Function& function) {
   note_activity(function);
 }
 
-void Simulation::scale(Function& function, std::int32_t number) {
+void FunctionSimulator::scale(Function& function, std::int32_t number) {
   const auto open = static_cast<double>(function.running + std::ssize(function.waiting));
   function.scaler->record(now_, open);
   if (function.place < 0) {
@@ -491,7 +335,7 @@ void Simulation::scale(Function& function, std::int32_t number) {
   if (to_zero && open == 0 && !system_.always_on) end(number);
 }
 
-void Simulation::preload() {
+void FunctionSimulator::preload() {
   std::vector<double> rates;
   for (const Function& function : functions_) {
     rates.push_back(function.arrivals ? function.arrivals->expected_rate(now_, kHorizon) : 0);
@@ -500,7 +344,7 @@ void Simulation::preload() {
   if (!system_.preloads.empty()) cluster_.preload(now_, system_.preloads);
 }
 
-void Simulation::tick() {
+void FunctionSimulator::tick() {
   const std::vector<std::int32_t> active = active_;
   for (const std::int32_t number : active) scale(functions_[index(number)], number);
   std::erase_if(active_, [&](std::int32_t number) {
@@ -513,7 +357,7 @@ void Simulation::tick() {
   if (open_ > 0 || report_.calls < std::ssize(calls_)) push(now_ + kTickLength, Kind::kTick, 0);
 }
 
-FunctionReport Simulation::run() {
+FunctionReport FunctionSimulator::run() {
   if (system_.always_on) {
     for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
       if (best_place(f) < 0) continue;
@@ -541,17 +385,22 @@ FunctionReport Simulation::run() {
   return report();
 }
 
-FunctionReport Simulation::report() {
+FunctionReport FunctionSimulator::report() {
   CHECK(open_ == 0 && report_.calls == report_.answered + report_.refused + report_.unplaced);
   report_.seconds = to_seconds(now_.since_start);
   report_.preloads = cluster_.loads();
   report_.offloads = cluster_.offloads();
-  report_.tpot_s = ttft_.empty() ? 0 : tpot_sum_ / static_cast<double>(ttft_.size());
-  for (double& part : report_.parts) part /= std::max(1.0, static_cast<double>(ttft_.size()));
-  report_.ttft = quantiles_of(ttft_);
-  report_.e2e = quantiles_of(e2e_);
+  report_.tpot_s = times_.tpot();
+  report_.parts = times_.parts();
+  report_.ttft = times_.ttft();
+  report_.e2e = times_.e2e();
   double units = 0;
-  for (const Function& function : functions_) {
+  for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
+    const Function& function = functions_[index(f)];
+    if (engines_) {
+      const Amount turns = engines_->turn_time(f).count();
+      meter_.charge_cores(now_, function.meter, turns * spec_.cores);
+    }
     const FunctionUsage usage = meter_.of(function.meter, now_);
     units += units_of(usage, prices_).total();
     report_.core_seconds += 1e-9 * static_cast<double>(usage.core_ns);
@@ -566,7 +415,7 @@ FunctionReport Simulation::report() {
 
 // A rented machine has whole devices. A process that holds all functions of a backbone is billed by
 // its memory. Both are active until the end.
-double Simulation::always_on_units() const {
+double FunctionSimulator::always_on_units() const {
   double bytes = 0;
   for (const Place& place : places_) {
     if (place.functions.empty()) continue;
@@ -585,15 +434,13 @@ double Simulation::always_on_units() const {
   return bytes * 1e-9 * report_.seconds * prices_.memory[memory].active;
 }
 
-}  // namespace
-
 FunctionReport simulate_functions(const ClusterSpec& cluster,
                                   std::span<const SimulatedFunction> functions,
                                   std::span<const FunctionCall> calls, const SystemSpec& system,
                                   const PriceList& prices) {
-  if (!system.merges) return Simulation(cluster, functions, calls, system, prices).run();
+  if (!system.merges) return FunctionSimulator(cluster, functions, calls, system, prices).run();
   const MergedFunctions merged = merge_functions(functions, calls);
-  return Simulation(cluster, merged.functions, merged.calls, system, prices).run();
+  return FunctionSimulator(cluster, merged.functions, merged.calls, system, prices).run();
 }
 
 }  // namespace sluice

@@ -3,18 +3,18 @@
 // A SystemSpec leaves parts of them out, as other systems do.
 //
 // A device computes one batch of prompts at a time; a sequence then decodes at the speed that the
-// number of sequences on the device gives at its start. On a machine of cores, functions take turns
-// (shared_cores.h), and that number is of the sequence's own function. A function has one instance
-// at most. Memory for KV is not part of it. The same input gives the same report.
-// Owner: any. One thread.
+// number of sequences on the device gives at its start. Memory for KV is not part of a device.
+// On a machine of cores, the engines of functions compute in steps and take turns (core_engines.h),
+// calls are dispatched by the gateway's rules for tenants, and the memory of a process grows by the
+// KV of its calls, which the prefix cache keeps. A function has one instance at most. The same
+// input gives the same report. Owner: any. One thread.
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "function_sim/call_times.h"
 #include "function_sim/cluster_file.h"
 #include "function_sim/function_calls.h"
 #include "function_sim/simulated_function.h"
@@ -22,30 +22,6 @@
 #include "serverless/bill.h"
 
 namespace sluice {
-
-struct Quantiles {  // seconds
-  double mean = 0;
-  double p50 = 0;
-  double p90 = 0;
-  double p99 = 0;
-};
-
-// The parts of a call's time, from its arrival to its last token.
-enum class CallPart : std::uint8_t {
-  kPlace,      // no place for its instance
-  kUnderWay,   // loads that others had begun
-  kLibraries,  // container and libraries
-  kBackbone,
-  kAdapter,
-  kKernels,  // context, kernels
-  kQueue,
-  kPrefill,
-  kDecode,
-};
-inline constexpr std::size_t kCallParts = 9;
-inline constexpr std::array<std::string_view, kCallParts> kCallPartNames = {
-    "place",   "under_way", "libraries", "backbone", "adapter",
-    "kernels", "queue",     "prefill",   "decode"};
 
 struct FunctionReport {
   std::int64_t calls = 0;

@@ -25,7 +25,7 @@ Result<std::vector<SimulatedFunction>> simulated_functions(const FunctionsFile& 
           backbone));
     }
     functions.push_back({static_cast<std::int32_t>(found - cluster.models.begin()),
-                         spec.adapter.empty() ? 0 : 1, spec.ttft_slo, spec.idle});
+                         spec.adapter.empty() ? 0 : 1, spec.ttft_slo, spec.idle, spec.tenant});
   }
   if (functions.empty()) return invalid_argument("the functions file has no functions");
   return functions;

@@ -19,6 +19,7 @@ struct SimulatedFunction {
   std::int32_t adapters = 1;  // in its process; 0: the model itself
   Duration ttft_slo{0};
   Duration idle{0};
+  std::int32_t tenant = 0;
 };
 
 // Matches the backbones of the file with the models of the cluster.
