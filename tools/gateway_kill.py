@@ -24,13 +24,12 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from kill_campaign import (KEYS, PATIENCE, SERVER_EVERY, Counter, Failure, Load, Server,
+from kill_campaign import (KEYS, PATIENCE, PROCESSES, SERVER_EVERY, Counter, Failure, Load, Server,
                            arguments_of, bodies, control_groups, expected_texts, kill_one,
                            left_groups, run_under_load)
 from ready_server import free_port
@@ -102,11 +101,11 @@ class Gateway(Server):
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(folder, "said"), "w+", encoding="utf-8")
         self.started = time.monotonic()
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+        self.process = PROCESSES.start(
             [arguments.sluice, "gateway", "--config", functions_file(arguments.model, folder),
              "--usage", os.path.join(folder, "usage.db"), "--port", str(self.port),
              "--access-log", "off", "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
-             *options], stderr=self.said)
+             *options], self.said)
         end = time.monotonic() + PATIENCE
         while "\nready: " not in self.log():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -154,10 +153,10 @@ class Agent(Server):
         self.name = name
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(agents.folder, name), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+        self.process = PROCESSES.start(
             [agents.sluice, "agent", "--join", "http://" + agents.address, "--token-file",
              agents.token, "--name", name, "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
-             "--max-functions", "2"], stderr=self.said)
+             "--max-functions", "2"], self.said)
 
     def await_log(self, text):
         end = time.monotonic() + PATIENCE

@@ -36,6 +36,30 @@ class Failure(Exception):
     """A finding of the campaign."""
 
 
+class Processes:
+    """All that a campaign has started. end() kills the ones that still run.
+
+    Functions end with the process that has started them.
+    """
+
+    def __init__(self):
+        self.started = []
+
+    def start(self, line, stderr):
+        process = subprocess.Popen(line, stderr=stderr)  # pylint: disable=consider-using-with
+        self.started.append(process)
+        return process
+
+    def end(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()  # also one that is stopped
+                process.wait()
+
+
+PROCESSES = Processes()
+
+
 class Server:
     """One server and the calls that it gets."""
 
@@ -51,10 +75,10 @@ class Server:
                     for part in ("--adapter", f"{name}={arguments.model}-adapters/{name}")]
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(folder, "said"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+        self.process = PROCESSES.start(
             [arguments.sluice, "serve", arguments.model, "--port", str(self.port),
              "--api-key-file", path, "--served-model-name", "demo", "--access-log", "off",
-             "--kv-cache-memory", "64MiB", *options, *adapters], stderr=self.said)
+             "--kv-cache-memory", "64MiB", *options, *adapters], self.said)
         end = time.monotonic() + PATIENCE
         while "\nready: " not in self.log():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -260,9 +284,10 @@ def arguments_of(description):
 
 
 def run_under_load(make_load, run_rounds):
-    """Runs the rounds beside the threads of a load. Prints what was found; returns that and the
-    load, or no load if it could not be made."""
+    """Runs the rounds beside the threads of a load, and ends all processes, also at SIGTERM. Prints
+    what was found; returns that and the load, or no load if it could not be made."""
     load, found = None, []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         load = make_load()
         for thread in load.threads:
@@ -274,8 +299,11 @@ def run_under_load(make_load, run_rounds):
         if load is not None:
             load.stopping = True
             load.server = None
+        PROCESSES.end()  # so that the calls of the load end
+        if load is not None:
             for thread in load.threads:
-                thread.join(2 * PATIENCE)
+                if thread.ident is not None:
+                    thread.join(2 * PATIENCE)
             found += load.failures
     for failure in found:
         print(failure)
