@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agents import Agent, certificate_options, make_authority, make_certificate, write_token
+from agent_process import Agent, certificate_options, make_authority, make_certificate, write_token
 from gateway_test import (ADMIN_SECTION, KEYS, NO_GOALS, NOT_IDLE_SOON, ask, stop_functions,
                           text_of, write_config)
 from network import Apart, a_network

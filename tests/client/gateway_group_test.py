@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import pytest
-from agents import make_authority, make_certificate
+from agent_process import make_authority, make_certificate
 from etcd_process import WAIT, Etcd, await_that
 from gateway_test import KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway, write_config
 from serving import BINARY, free_port
