@@ -75,6 +75,7 @@ class Gateway {
               usage.rows, usage.first_day),
         usage_(std::move(usage.store), book_, std::move(usage.prices),
                [this](std::function<void()> task) { loop_.post(std::move(task)); }),
+        group_usage_(std::move(usage.group)),
         functions_(loop_options(settings), host_, book_, clock_, [this] { wake(); }),
         metrics_(metrics_options()),
         service_(service_options(), &keys_, loop_, functions_, clock_, *access_log_, metrics_) {}
@@ -88,9 +89,13 @@ class Gateway {
     ASSIGN_OR_RETURN(agents_, GatewayAgents::open(arguments_.agents, hub_options(), loop_, clock_,
                                                   [this] { agents_changed(); }));
     if (agents_) host_.set_agents(agents_->hub());
-    ASSIGN_OR_RETURN(member_, GatewayMember::open(arguments_.group, std::move(joined_), loop_,
-                                                  clock_, group_parts()));
-    if (member_) member_->start();
+    ASSIGN_OR_RETURN(member_, GatewayMember::open(arguments_.group, std::move(joined_),
+                                                  group_usage_, loop_, clock_, group_parts()));
+    group_usage_ = {};
+    if (member_) {
+      usage_.set_group(member_->usage_group());
+      member_->start();
+    }
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
     loop_.on_each_signal(SIGHUP, [this] { static_cast<void>(reload()); });  // it logs
@@ -375,6 +380,7 @@ class Gateway {
   GatewayHost host_;
   UsageBook book_;
   UsageKeeper usage_;
+  GroupUsageStart group_usage_;  // until member_ has it
   FunctionLoops functions_;
   std::int32_t num_functions_ = 0;
   ServerMetrics metrics_;

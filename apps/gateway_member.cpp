@@ -12,6 +12,7 @@
 #include "apps/host_name.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "etcd/ask_etcd.h"
 #include "gateway_group/join_group.h"
 #include "membership/member_table.h"
@@ -74,6 +75,7 @@ Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
 
 Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments& arguments,
                                                            std::optional<JoinedGroup> joined,
+                                                           const GroupUsageStart& usage,
                                                            http::EventLoop& loop,
                                                            const Clock& clock, const Parts& parts) {
   if (!joined) return std::unique_ptr<GatewayMember>();
@@ -81,9 +83,14 @@ Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments&
   auto etcd = EtcdClient::open(loop, arguments.etcd);
   if (!etcd) return with_context("--etcd", std::move(etcd).error());
   member->etcd_ = *std::move(etcd);
-  member->gateway_names_.own = joined->options.name;
+  member->name_ = joined->options.name;
   log_info(fmt::format("etcd: this gateway is '{}' below {}", joined->options.name,
                        joined->options.prefix));
+  member->usage_ = std::make_unique<GroupUsage>(
+      UsagePublisherOptions{joined->options.prefix, joined->options.name, joined->options.process,
+                            usage.store},
+      usage.rows, [url = arguments.etcd](const EtcdCall& call) { return ask_etcd(url, call); },
+      clock);
   member->group_ = std::make_unique<GatewayGroup>(
       std::move(joined->options), std::move(joined->start), *member->etcd_, clock, *member);
   return member;
@@ -93,6 +100,7 @@ void GatewayMember::start() { tick(); }
 
 void GatewayMember::tick() {
   group_->tick();
+  usage_->tick();
   loop_.after(kTick, [this] { tick(); });
 }
 
@@ -135,10 +143,11 @@ void GatewayMember::on_round(const GroupView& view) {
   const auto live = static_cast<std::int32_t>(view.live.size());
   if (live != gateways_) log_info(fmt::format("etcd: {} gateways share the quotas now", live));
   gateways_ = live;
-  std::set<std::string> others = view.live;
-  for (const auto& [name, use] : view.others) others.insert(name);
-  others.erase(gateway_names_.own);
-  gateway_names_.others.assign(others.begin(), others.end());
+  others_ = view.live;
+  for (const auto& [name, use] : view.others) others_.insert(name);
+  for (const auto& [name, seconds] : view.usage_written) others_.insert(name);
+  others_.erase(name_);
+  usage_written_ = view.usage_written;
   const auto& tenants = elsewhere_.update(view.others, view.live, day());
   for (const TenantSpec& tenant : parts_.file.tenants) {
     const auto found = tenants.find(tenant.name);
@@ -147,6 +156,22 @@ void GatewayMember::on_round(const GroupView& view) {
     parts_.quotas.use_elsewhere(tenant.name, parts_.keys.limits_of(tenant.name),
                                 {use.new_requests, use.new_tokens, use.calls});
   }
+}
+
+UsageGateways GatewayMember::gateways() const {
+  UsageGateways gateways;
+  gateways.own = name_;
+  for (const std::string& name : others_) {
+    const auto written = usage_written_.find(name);
+    if (written == usage_written_.end()) {
+      gateways.missing.push_back(name);
+    } else {
+      // Clocks differ a little.
+      gateways.others.push_back(
+          {name, std::max<std::int64_t>(0, unix_seconds() - written->second)});
+    }
+  }
+  return gateways;
 }
 
 void GatewayMember::on_lost(const std::string& cause) {
@@ -181,6 +206,7 @@ void GatewayMember::write_metrics(std::string_view prefix, std::string& out) con
 }
 
 void GatewayMember::stop() {
+  usage_->stop();  // while the name is this process's
   const auto resign = group_->resign();
   if (!resign) return;
   if (const auto answer = ask_etcd(url_, *resign); !answer) {

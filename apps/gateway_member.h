@@ -1,15 +1,18 @@
 // The part of `sluice gateway --etcd URL` in its group of gateways: its options, its way in, and
 // what the group's news change: the functions file, the quotas of tenants, the money they have
-// spent elsewhere.
+// spent elsewhere. It has the usage of the group, too.
 // Owner: the command. Threads: the event loop's, before or while it runs.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -17,6 +20,7 @@
 #include "gateway/usage_book.h"
 #include "gateway/usage_report.h"
 #include "gateway_group/gateway_group.h"
+#include "gateway_group/group_usage.h"
 #include "gateway_group/use_elsewhere.h"
 #include "http/event_loop.h"
 #include "server/api_keys.h"
@@ -47,6 +51,12 @@ Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
                                                const std::string& functions_path,
                                                const Clock& clock);
 
+// The file of usage that a group is to know.
+struct GroupUsageStart {
+  std::string store;           // UsageStore::id()
+  std::vector<UsageRow> rows;  // in it, since the start of last month
+};
+
 // The money of a tenant's quota that the other gateways know of.
 struct MoneyElsewhere {
   double units = 0;            // of the day
@@ -71,6 +81,7 @@ class GatewayMember final : public GatewayGroup::Listener {
   // Null without a group.
   static Result<std::unique_ptr<GatewayMember>> open(const GroupArguments& arguments,
                                                      std::optional<JoinedGroup> joined,
+                                                     const GroupUsageStart& usage,
                                                      http::EventLoop& loop, const Clock& clock,
                                                      const Parts& parts);
 
@@ -80,9 +91,11 @@ class GatewayMember final : public GatewayGroup::Listener {
   void read_functions_again() { group_->read_functions_again(); }
   MoneyElsewhere money(const std::string& tenant) const;
   // All that were ever in the group, as of the last news.
-  const UsageGateways& gateways() const { return gateway_names_; }
+  UsageGateways gateways() const;
+  UsageGroup& usage_group() { return *usage_; }
   void write_metrics(std::string_view prefix, std::string& out) const;
-  // Gives the name back. REQUIRES: the loop has ended.
+  // Publishes the last usage and gives the name back. REQUIRES: the loop has ended, and the
+  // UsageKeeper has stopped.
   void stop();
 
  private:
@@ -101,10 +114,13 @@ class GatewayMember final : public GatewayGroup::Listener {
   const Parts parts_;
   std::unique_ptr<EtcdClient> etcd_;
   std::unique_ptr<GatewayGroup> group_;
+  std::unique_ptr<GroupUsage> usage_;
   UseElsewhere elsewhere_;
-  UsageGateways gateway_names_;
-  GatewayUse told_;            // to the others, last
-  std::int32_t gateways_ = 1;  // that live, as of the last news
+  std::string name_;
+  std::set<std::string> others_;
+  std::map<std::string, std::int64_t> usage_written_;  // as of GroupView
+  GatewayUse told_;                                    // to the others, last
+  std::int32_t gateways_ = 1;                          // that live, as of the last news
   std::int32_t quota_parts_ = 1;
 };
 

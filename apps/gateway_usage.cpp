@@ -55,6 +55,26 @@ Result<PriceList> read_prices(const std::string& path) {
   return parse_prices(text, path);
 }
 
+// The first day of the month before this one.
+std::string last_month() {
+  const int days = std::stoi(utc_text(unix_seconds(), "%d"));
+  return month_start(utc_text(unix_seconds() - days * kSecondsOfDay, "%Y-%m-%d"));
+}
+
+std::vector<http::Header> gateway_headers(const UsageGateways& gateways) {
+  std::vector<http::Header> headers;
+  if (!gateways.missing.empty()) {
+    headers.push_back(
+        {"Sluice-Other-Gateways", fmt::format("{}", fmt::join(gateways.missing, ", "))});
+  }
+  std::string ages;
+  for (const UsageGateways::Other& other : gateways.others) {
+    ages += fmt::format("{}{}={}", ages.empty() ? "" : ", ", other.name, other.age_s);
+  }
+  if (!ages.empty()) headers.push_back({"Sluice-Gateway-Ages", std::move(ages)});
+  return headers;
+}
+
 }  // namespace
 
 std::string today() { return utc_text(unix_seconds(), "%Y-%m-%d"); }
@@ -66,6 +86,10 @@ Result<GatewayUsage> open_usage(const GatewayArguments& arguments) {
   ASSIGN_OR_RETURN(usage.store, UsageStore::open(path));
   usage.first_day = month_start(today());
   ASSIGN_OR_RETURN(usage.rows, usage.store->read(usage.first_day, kEndOfTime));
+  if (!arguments.group.etcd.empty()) {
+    ASSIGN_OR_RETURN(usage.group.store, usage.store->id());
+    ASSIGN_OR_RETURN(usage.group.rows, usage.store->read(last_month(), kEndOfTime));
+  }
   usage.capacity.cores = available_cpus();
   usage.capacity.bytes[static_cast<std::size_t>(MemoryKind::kHost)] =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -89,22 +113,17 @@ void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
   std::optional<std::string> tenant;
   if (!key.is_admin) tenant = key.name;
   const bool csv = parsed->format == UsageFormat::kCsv;
-  std::vector<http::Header> headers;
-  if (gateways && !gateways->others.empty()) {
-    headers.push_back(
-        {"Sluice-Other-Gateways", fmt::format("{}", fmt::join(gateways->others, ", "))});
-  }
-  const auto done = [answer, csv, headers](Result<std::string> text) {
-    if (!text) {
-      log_error("/v1/usage: " + text.error().message);
+  const auto done = [answer, csv](Result<UsageKeeper::Report> report) {
+    if (!report) {
+      log_error("/v1/usage: " + report.error().message);
       return answer(error_response(
           to_api_error(unavailable("the usage cannot be read; the operator's log has the reason")),
           {}));
     }
     http::Response response;
     if (csv) response.content_type = "text/csv; charset=utf-8";
-    response.headers = headers;
-    response.body = *std::move(text);
+    if (report->gateways) response.headers = gateway_headers(*report->gateways);
+    response.body = std::move(report->text);
     answer(std::move(response));
   };
   usage.report(today(), *parsed, std::move(tenant), gateways, done);

@@ -26,6 +26,7 @@ struct GatewayUsage {
   std::vector<UsageRow> rows;  // of that day and all later ones
   PriceList prices;
   MachineCapacity capacity;
+  GroupUsageStart group;  // with --etcd
 };
 
 Result<GatewayUsage> open_usage(const GatewayArguments& arguments);
@@ -36,8 +37,8 @@ std::string today();
 // GET /v1/usage as /openapi.json describes it; its `handle` is empty.
 OwnRoute usage_route();
 
-// Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own. The answer names the
-// gateways whose rows it lacks.
+// Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own. In a group, the answer
+// has the rows of `gateways`, says how old they are, and names the gateways whose rows it lacks.
 void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
                   const std::optional<UsageGateways>& gateways, const OwnRoute::Answer& answer);
 

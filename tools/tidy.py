@@ -42,7 +42,7 @@ INCLUDES = {
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
     "coordinator": ["base", "membership", "lending", "metrics", "http", "etcd"],
-    "profile": ["base", "request", "kv", "scheduler"], "etcd": ["base", "http"], "gateway_group": ["base", "etcd", "server"],
+    "profile": ["base", "request", "kv", "scheduler"], "etcd": ["base", "http"], "gateway_group": ["base", "etcd", "server", "gateway"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
               "engine", "grammar", "adapter"],

@@ -127,8 +127,12 @@ EtcdCall etcd_revoke(std::int64_t lease) {
 EtcdCall etcd_range(std::string_view prefix, std::string_view after, std::int64_t limit) {
   const std::string from =
       after.empty() ? std::string(prefix) : std::string(after) + std::string(1, '\0');
+  return etcd_range_between(from, end_of(prefix), limit);
+}
+
+EtcdCall etcd_range_between(std::string_view from, std::string_view end, std::int64_t limit) {
   return {"/v3/kv/range", dump_json(EtcdJson{{"key", base64(from)},
-                                             {"range_end", base64(end_of(prefix))},
+                                             {"range_end", base64(end)},
                                              {"limit", std::to_string(limit)}})};
 }
 

@@ -71,6 +71,8 @@ EtcdCall etcd_keep_alive(std::int64_t lease);
 EtcdCall etcd_revoke(std::int64_t lease);
 // Keys that begin with `prefix`, in order, after the key `after` (empty: from the first).
 EtcdCall etcd_range(std::string_view prefix, std::string_view after, std::int64_t limit);
+// Keys from `from` on and before `end`, in order.
+EtcdCall etcd_range_between(std::string_view from, std::string_view end, std::int64_t limit);
 EtcdCall etcd_transaction(const EtcdTransaction& transaction);
 
 // The answer to a grant or a renewal.

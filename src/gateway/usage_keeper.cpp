@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,11 @@ std::function<Status()> UsageKeeper::write_job(const std::string& day) {
   std::vector<UsageRow> rows = book_.settle(day);
   note_day(day);
   if (failed_) rows = book_.rows();
-  return [this, rows = std::move(rows)] { return store_->write(rows); };
+  return [this, rows = std::move(rows)] {
+    Status status = store_->write(rows);
+    if (status && group_ != nullptr) group_->written(rows);
+    return status;
+  };
 }
 
 // Tells once of a wall clock that does not fit to what was written.
@@ -66,22 +71,38 @@ void UsageKeeper::report(const std::string& day, const UsageQuery& query,
                          std::optional<std::string> tenant, std::optional<UsageGateways> gateways,
                          Answer answer) {
   if (stopped_) return answer(unavailable("the gateway stops"));
-  jobs_.add([this, write = write_job(day), query, tenant = std::move(tenant),
-             gateways = std::move(gateways), answer = std::move(answer)] {
-    const Status status = write();
-    Result<std::string> text = std::string();
-    auto rows = status ? store_->read(month_start(query.first), query.last)
-                       : Result<std::vector<UsageRow>>(status.error());
-    if (rows) {
-      text = usage_report(*rows, query, tenant, prices_, gateways);
-    } else {
-      text = std::move(rows).error();
-    }
-    post_([this, status, answer, text = std::move(text)] {
-      written(status);
-      answer(text);
-    });
+  Question question{query, std::move(tenant), std::move(gateways), std::move(answer)};
+  jobs_.add([this, write = write_job(day), question = std::move(question)] {
+    report_written(write(), question);
   });
+}
+
+void UsageKeeper::report_written(Status status, Question question) {
+  const std::string first = month_start(question.query.first);
+  const std::string last = question.query.last;
+  auto own = status ? store_->read(first, last) : Result<std::vector<UsageRow>>(status.error());
+  const auto answer = [this, status, question](const Result<std::vector<UsageRow>>& rows,
+                                               const std::optional<UsageGateways>& gateways) {
+    Result<Report> report = Report{{}, gateways};
+    if (rows) {
+      report->text = usage_report(*rows, question.query, question.tenant, prices_, gateways);
+    } else {
+      report = rows.error();
+    }
+    post_([this, status, answer = question.answer, report = std::move(report)] {
+      written(status);
+      answer(report);
+    });
+  };
+  if (!own || group_ == nullptr || !question.gateways) return answer(own, question.gateways);
+  group_->read(first, last,
+               [answer, own = *std::move(own),
+                gateways = *question.gateways](Result<std::vector<UsageRow>> others) mutable {
+                 if (!others) return answer(own, gateways.alone());
+                 own.insert(own.end(), std::make_move_iterator(others->begin()),
+                            std::make_move_iterator(others->end()));
+                 answer(merge_usage(std::move(own)), gateways);
+               });
 }
 
 void UsageKeeper::stop(const std::string& day) {

@@ -21,25 +21,6 @@ struct PricedRow {
   double cost = 0;
 };
 
-// YYYY-MM-DD, of a day that there is.
-bool is_day(std::string_view text) {
-  if (text.size() != 10) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool fits =
-        i == 4 || i == 7 ? text[i] == '-' : std::isdigit(static_cast<unsigned char>(text[i])) != 0;
-    if (!fits) return false;
-  }
-  const auto number = [text](std::size_t at, std::size_t count) {
-    int value = 0;
-    for (const char digit : text.substr(at, count)) value = 10 * value + (digit - '0');
-    return value;
-  };
-  return std::chrono::year_month_day(std::chrono::year(number(0, 4)),
-                                     std::chrono::month(static_cast<unsigned>(number(5, 2))),
-                                     std::chrono::day(static_cast<unsigned>(number(8, 2))))
-      .ok();
-}
-
 double gigabyte_seconds(Amount byte_ns) { return static_cast<double>(byte_ns) * 1e-18; }
 
 double core_seconds(Amount core_ns) { return static_cast<double>(core_ns) * 1e-9; }
@@ -73,16 +54,29 @@ void append_amounts(const FunctionUsage& usage, double units, double cost, std::
   out += fmt::format(R"(}},"units":{:.9f},"cost":{:.9f})", units, cost);
 }
 
+void append_gateways(const UsageGateways& gateways, std::string& out) {
+  std::vector<std::string> names = {gateways.own};
+  for (const UsageGateways::Other& other : gateways.others) names.push_back(other.name);
+  const auto append_name = [&](const std::string& name) { append_json_string(name, out); };
+  out += R"("gateways":)";
+  append_json_list(names, out, append_name);
+  out += R"(,"gateway_ages_s":{)";
+  for (const UsageGateways::Other& other : gateways.others) {
+    if (out.back() != '{') out += ',';
+    out += fmt::format("{}:{}", json_string(other.name), other.age_s);
+  }
+  out += R"(},"other_gateways":)";
+  append_json_list(gateways.missing, out, append_name);
+  out += ',';
+}
+
 std::string json_report(std::span<const PricedRow> rows, const UsageQuery& query,
                         const PriceList& prices, const std::optional<UsageGateways>& gateways) {
   std::string out =
       fmt::format(R"({{"object":"usage","start_date":"{}","end_date":"{}","currency":{},)",
                   query.first, query.last, json_string(prices.currency));
   if (gateways) {
-    out += fmt::format(R"("gateways":[{}],"other_gateways":)", json_string(gateways->own));
-    append_json_list(gateways->others, out,
-                     [&](const std::string& name) { out += json_string(name); });
-    out += ',';
+    append_gateways(*gateways, out);
   }
   out += R"("data":)";
   FunctionUsage sum;
@@ -156,6 +150,24 @@ Status set_field(std::string_view name, std::string_view value, UsageQuery& quer
 
 }  // namespace
 
+bool is_day(std::string_view text) {
+  if (text.size() != 10) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool fits =
+        i == 4 || i == 7 ? text[i] == '-' : std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+    if (!fits) return false;
+  }
+  const auto number = [text](std::size_t at, std::size_t count) {
+    int value = 0;
+    for (const char digit : text.substr(at, count)) value = 10 * value + (digit - '0');
+    return value;
+  };
+  return std::chrono::year_month_day(std::chrono::year(number(0, 4)),
+                                     std::chrono::month(static_cast<unsigned>(number(5, 2))),
+                                     std::chrono::day(static_cast<unsigned>(number(8, 2))))
+      .ok();
+}
+
 std::string month_start(std::string_view day) { return std::string(day.substr(0, 8)) + "01"; }
 
 ApiResult<UsageQuery> parse_usage_query(std::string_view query, std::string_view today) {
@@ -178,6 +190,13 @@ ApiResult<UsageQuery> parse_usage_query(std::string_view query, std::string_view
         fmt::format("start_date: {} is after the end_date, {}", parsed.first, parsed.last)));
   }
   return parsed;
+}
+
+UsageGateways UsageGateways::alone() const {
+  UsageGateways alone{own, {}, missing};
+  for (const Other& other : others) alone.missing.push_back(other.name);
+  std::ranges::sort(alone.missing);
+  return alone;
 }
 
 std::string usage_report(std::span<const UsageRow> rows, const UsageQuery& query,

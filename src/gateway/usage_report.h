@@ -3,6 +3,7 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,17 +29,28 @@ struct UsageQuery {
 // the month of `today`, until today. 400 for other fields and for wrong values.
 ApiResult<UsageQuery> parse_usage_query(std::string_view query, std::string_view today);
 
+// Whether a text is YYYY-MM-DD, of a day that there is.
+bool is_day(std::string_view text);
+
 // The first day of the month of a day; prices of its later days depend on all of them.
 std::string month_start(std::string_view day);
 
-// A report has the rows of one gateway of several.
+// The gateways of a group, as a report names them.
 struct UsageGateways {
+  struct Other {
+    std::string name;
+    std::int64_t age_s = 0;  // of its rows in the report
+  };
   std::string own;
-  std::vector<std::string> others;  // their rows are missing
+  std::vector<Other> others;         // their rows are in the report
+  std::vector<std::string> missing;  // their rows are not
+
+  // Without rows of others.
+  UsageGateways alone() const;
 };
 
 // The report of `rows`, which begin with month_start(query.first). `tenant`: only its rows; absent:
-// all, and the platform's. `gateways`: none: there is one.
+// all, and the platform's. `gateways`: none: there is no group.
 std::string usage_report(std::span<const UsageRow> rows, const UsageQuery& query,
                          const std::optional<std::string>& tenant, const PriceList& prices,
                          const std::optional<UsageGateways>& gateways = std::nullopt);

@@ -73,12 +73,17 @@ TEST(UsageReportTest, TheAdminSeesAllRowsAndThePlatform) {
   EXPECT_EQ(report["total"]["output_tokens"], 250);
 }
 
-TEST(UsageReportTest, AReportOfOneGatewayOfSeveralNamesTheOthers) {
+TEST(UsageReportTest, AReportOfAGroupNamesItsGateways) {
   const UsageQuery query{"2026-11-01", "2026-11-23"};
-  const UsageGateways gateways{"one", {"three", "two"}};
+  const UsageGateways gateways{"one", {{"two", 3}, {"four", 86'400}}, {"three"}};
   const json report = json::parse(usage_report(rows(), query, "a", one_a_request(), gateways));
-  EXPECT_EQ(report["gateways"], json({"one"}));
-  EXPECT_EQ(report["other_gateways"], json({"three", "two"}));
+  EXPECT_EQ(report["gateways"], json({"one", "two", "four"}));
+  EXPECT_EQ(report["gateway_ages_s"], json({{"two", 3}, {"four", 86'400}}));
+  EXPECT_EQ(report["other_gateways"], json({"three"}));
+  const json own = json::parse(usage_report(rows(), query, "a", one_a_request(), gateways.alone()));
+  EXPECT_EQ(own["gateways"], json({"one"}));
+  EXPECT_EQ(own["gateway_ages_s"], json::object());
+  EXPECT_EQ(own["other_gateways"], json({"four", "three", "two"}));
   const json alone = json::parse(usage_report(rows(), query, "a", one_a_request()));
   EXPECT_FALSE(alone.contains("gateways"));
 }

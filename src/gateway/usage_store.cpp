@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -145,6 +146,31 @@ Status UsageStore::prepare_file() {
   RETURN_IF_ERROR(run(kCreate));
   RETURN_IF_ERROR(run(fmt::format("PRAGMA user_version = {}", kVersion).c_str()));
   return run("COMMIT");
+}
+
+Result<std::string> UsageStore::id() {
+  std::uint64_t random = 0;
+  if (getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
+    return unavailable("the system gives no random numbers");
+  }
+  const auto find = [this]() -> Result<std::string> {
+    sqlite3_stmt* made = nullptr;
+    sqlite3_prepare_v2(db_, "SELECT id FROM file", -1, &made, nullptr);
+    const Statement statement(made);
+    if (statement == nullptr) return error();  // files of earlier versions have no such table
+    return sqlite3_step(statement.get()) == SQLITE_ROW ? text_of(statement, 0) : std::string();
+  };
+  if (auto id = find(); id && !id->empty()) return id;
+  const std::string write = fmt::format(
+      "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS file (id TEXT NOT NULL);"
+      "INSERT INTO file VALUES ('{:016x}'); COMMIT",
+      random);
+  if (const Status status = run(write.c_str()); !status) {
+    const Error cause = status.error();
+    static_cast<void>(run("ROLLBACK"));
+    return cause;
+  }
+  return find();
 }
 
 Status UsageStore::write(std::span<const UsageRow> rows) {

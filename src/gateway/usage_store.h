@@ -26,6 +26,9 @@ class UsageStore {
   UsageStore(const UsageStore&) = delete;
   UsageStore& operator=(const UsageStore&) = delete;
 
+  // A random name of this file, for as long as it is there: 16 hexadecimal digits. The first call
+  // writes it.
+  Result<std::string> id();
   Status write(std::span<const UsageRow> rows);
   // The rows of days from `first` to `last`, in order of day, tenant and function.
   Result<std::vector<UsageRow>> read(const std::string& first, const std::string& last);

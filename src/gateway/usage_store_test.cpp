@@ -43,6 +43,26 @@ UsageRow row_of(const std::string& day, const std::string& function, std::int64_
   return row;
 }
 
+TEST_F(UsageStoreTest, AFileKeepsItsIdAndAnotherOneHasAnother) {
+  auto store = UsageStore::open(path_);
+  ASSERT_TRUE(store) << store.error().message;
+  const auto id = (*store)->id();
+  ASSERT_TRUE(id) << id.error().message;
+  EXPECT_EQ(id->size(), 16U);
+  EXPECT_EQ((*store)->id().value(), *id);
+  ASSERT_TRUE((*store)->write(std::vector{row_of("2026-11-22", "b", 1)}));
+  store->reset();
+  store = UsageStore::open(path_);
+  ASSERT_TRUE(store) << store.error().message;
+  EXPECT_EQ((*store)->id().value(), *id);
+  EXPECT_EQ((*store)->read("2026-11-22", "2026-11-22")->size(), 1U);
+  store->reset();
+  remove_files();
+  store = UsageStore::open(path_);
+  ASSERT_TRUE(store) << store.error().message;
+  EXPECT_NE((*store)->id().value(), *id);
+}
+
 TEST_F(UsageStoreTest, RowsComeBackAndReplaceEarlierOnes) {
   auto store = UsageStore::open(path_);
   ASSERT_TRUE(store) << store.error().message;

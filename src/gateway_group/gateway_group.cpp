@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <utility>
 
 #include "base/check.h"
@@ -13,11 +14,28 @@ namespace {
 
 constexpr std::string_view kLive = "live/";
 constexpr std::string_view kUse = "use/";
+constexpr std::string_view kUsage = "usage/";
 constexpr std::string_view kFunctions = "functions";
+
+std::optional<std::int64_t> seconds_of(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  if (!is_number || value < 0) return std::nullopt;
+  return value;
+}
 
 }  // namespace
 
 std::string group_functions_key(const std::string& prefix) { return prefix + "/functions"; }
+
+std::string group_live_key(const std::string& prefix, const std::string& name) {
+  return fmt::format("{}/state/{}{}", prefix, kLive, name);
+}
+
+std::string group_usage_key(const std::string& prefix, const std::string& name) {
+  return fmt::format("{}/state/{}{}", prefix, kUsage, name);
+}
 
 EtcdCall publish_functions(const std::string& prefix, const std::string& text, Publish when) {
   EtcdTransaction transaction;
@@ -74,7 +92,7 @@ void GatewayGroup::begin_round() {
   }
   calling_ = true;
   if (has_name_ && stored_ == text) return read();
-  const std::string name = key(std::string(kLive) + options_.name);
+  const std::string name = group_live_key(options_.prefix, options_.name);
   EtcdTransaction transaction;
   transaction.reads = {name};
   if (has_name_) {
@@ -130,6 +148,11 @@ GroupView GatewayGroup::view_of(const std::vector<EtcdPair>& pairs) {
   for (const EtcdPair& pair : pairs) {
     const std::string_view rest = std::string_view(pair.key).substr(key("").size());
     if (rest.starts_with(kLive)) view.live.emplace(rest.substr(kLive.size()));
+    if (rest.starts_with(kUsage)) {
+      if (const auto seconds = seconds_of(pair.value)) {
+        view.usage_written.emplace(rest.substr(kUsage.size()), *seconds);
+      }
+    }
     if (!rest.starts_with(kUse)) continue;
     const std::string name(rest.substr(kUse.size()));
     if (name == options_.name) continue;
@@ -159,7 +182,7 @@ void GatewayGroup::read_answered(TimePoint sent, const Result<std::string>& body
     if (!pair.key.starts_with(key(""))) {
       return fail(fmt::format("etcd's answer has a key that is not below {}", key("")));
     }
-    if (pair.key == key(std::string(kLive) + options_.name)) holder = pair.value;
+    if (pair.key == group_live_key(options_.prefix, options_.name)) holder = pair.value;
     if (pair.key == key(std::string(kFunctions))) digest = pair.value;
   }
   if (!owns_name(holder)) return;  // the next round claims it

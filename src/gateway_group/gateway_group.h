@@ -5,6 +5,7 @@
 //   PREFIX/state/functions     its SHA-256, written together with it
 //   PREFIX/state/live/NAME     the process of that name; bound to a lease, which it renews
 //   PREFIX/state/use/NAME      its GatewayUse; stays when the process ends
+//   PREFIX/state/usage/NAME    when it last wrote its usage (usage_publisher.h)
 //
 // - A name belongs to one process at a time. A use is written only while the name is this
 //   process's, so a late write of an earlier process changes nothing. A process whose name another
@@ -48,10 +49,14 @@ struct GroupStart {
 struct GroupView {
   std::map<std::string, GatewayUse> others;  // by name, all but the own one
   std::set<std::string> live;                // names, the own one included
+  // When each wrote its usage, in seconds since 1970; the own name included.
+  std::map<std::string, std::int64_t> usage_written;
 };
 
 // Keys of a group.
 std::string group_functions_key(const std::string& prefix);
+std::string group_live_key(const std::string& prefix, const std::string& name);
+std::string group_usage_key(const std::string& prefix, const std::string& name);
 // The transaction that makes `text` the functions file of the group. `only_first`: only if there is
 // none yet.
 enum class Publish : std::uint8_t { kAlways, kOnlyFirst };

@@ -227,6 +227,16 @@ TEST_F(GatewayGroupTest, TextsOfOthersThatAreBrokenDoNotCount) {
   EXPECT_THAT(a.view.others, IsEmpty());
 }
 
+TEST_F(GatewayGroupTest, AllKnowWhenEachWroteItsUsage) {
+  Gateway a;
+  ASSERT_TRUE(join(a, "a", "pa"));
+  EtcdTransaction written;
+  written.changes = {{group_usage_key("/g", "b"), "1764000000"}, {group_usage_key("/g", "c"), "x"}};
+  ASSERT_TRUE(etcd_.handle(etcd_transaction(written)));
+  run_for({&a}, seconds(2));
+  EXPECT_THAT(a.view.usage_written, ElementsAre(testing::Pair("b", 1764000000)));
+}
+
 TEST_F(GatewayGroupTest, ResigningFreesTheName) {
   Gateway a;
   ASSERT_TRUE(join(a, "a", "pa"));

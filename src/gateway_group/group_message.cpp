@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/json_depth.h"
+#include "gateway/usage_report.h"
 #include "server/field_reader.h"
 #include "server/request_json.h"
 
@@ -26,14 +27,6 @@ void read_count(FieldReader& reader, std::string_view name, std::int64_t& out) {
   const auto value = reader.integer(name, 0, INT64_MAX);
   if (!value) return reader.missing(name, "0 or more");
   out = *value;
-}
-
-bool is_day(std::string_view text) {
-  if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
-  for (const std::size_t i : {0UL, 1UL, 2UL, 3UL, 5UL, 6UL, 8UL, 9UL}) {
-    if (text[i] < '0' || text[i] > '9') return false;
-  }
-  return true;
 }
 
 void read_tenants(FieldReader& reader, GatewayUse& use) {

@@ -18,7 +18,7 @@ Result<std::optional<GroupStart>> claim_name(const GroupOptions& options, const 
   ASSIGN_OR_RETURN(const std::string granted, calls.ask(etcd_grant(options.ttl_s)));
   ASSIGN_OR_RETURN(const EtcdLease lease, parse_etcd_lease(granted));
   EtcdTransaction transaction;
-  const std::string key = options.prefix + "/state/live/" + options.name;
+  const std::string key = group_live_key(options.prefix, options.name);
   transaction.absent = {key};
   transaction.reads = {key};
   transaction.lease = lease.id;
