@@ -88,7 +88,14 @@ Result<std::unique_ptr<GatewayAgents>> GatewayAgents::open(const AgentsArguments
                          {arguments.ssl_certfile, arguments.ssl_keyfile, arguments.ssl_cafile}));
   }
   agents->pause_ = options.expiry / kTicks;
-  agents->hub_ = std::make_unique<AgentHub>(options, std::move(token), clock, std::move(changed));
+  agents->hub_ = std::make_unique<AgentHub>(
+      options, std::move(token), clock, std::move(changed),
+      [self = agents.get()](std::function<void()> work, std::function<void()> done) {
+        self->jobs_.add([self, work = std::move(work), done = std::move(done)] {
+          work();
+          self->loop_.post(done);
+        });
+      });
   http::HttpLimits limits;
   limits.max_connections = kMaxConnections;
   limits.body_bytes = kMaxBody;
@@ -126,6 +133,7 @@ void GatewayAgents::reload() {
 
 void GatewayAgents::stop() {
   hub_->stop();
+  jobs_.stop();
   server_->close_all();
 }
 

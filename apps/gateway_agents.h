@@ -10,6 +10,7 @@
 
 #include "agents/agent_hub.h"
 #include "base/clock.h"
+#include "base/job_thread.h"
 #include "base/result.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
@@ -61,6 +62,7 @@ class GatewayAgents {
   std::unique_ptr<http::TlsContext> tls_;  // null: none
   std::unique_ptr<AgentHub> hub_;
   std::unique_ptr<http::HttpServer> server_;
+  JobThread jobs_;  // last: it ends before what it uses; copies adapters
 };
 
 }  // namespace sluice

@@ -80,6 +80,20 @@ std::optional<OutputsQuery> parse_outputs_query(std::string_view query) {
   return found == 3 ? std::optional(out) : std::nullopt;
 }
 
+// The bytes of an adapter, which may be many megabytes. Any thread.
+http::Response adapter_response(const AdapterContent& content) {
+  constexpr const char* kWhat = "adapter for an agent";
+  const int memory = content.memory.get();
+  const auto size = shared_memory_size(memory, kWhat);
+  if (!size || *size == 0) return refuse(AgentFault::kUnknownName, "the adapter has no memory");
+  const auto mapped = map_shared_memory(memory, *size, kWhat);
+  if (!mapped) return refuse(AgentFault::kNotReady, mapped.error().message);
+  http::Response response;
+  response.content_type = "application/octet-stream";
+  response.body.assign(reinterpret_cast<const char*>(mapped->get()), *size);
+  return response;
+}
+
 }  // namespace
 
 std::string_view agent_phase_name(AgentPhase phase) {
@@ -93,11 +107,12 @@ std::string_view agent_phase_name(AgentPhase phase) {
 }
 
 AgentHub::AgentHub(const Options& options, BearerToken token, const Clock& clock,
-                   std::function<void()> changed)
+                   std::function<void()> changed, Aside aside)
     : options_(options),
       token_(std::move(token)),
       clock_(clock),
       changed_(std::move(changed)),
+      aside_(std::move(aside)),
       book_(options.expiry, options.first_epoch) {}
 
 AgentHub::~AgentHub() = default;
@@ -112,6 +127,9 @@ void AgentHub::set_backbones(std::vector<HubBackbone> backbones) {
 void AgentHub::stop() {
   for (std::int32_t number = 1; number <= std::ssize(agents_); ++number) {
     if (at(number).stream) lose(number, "the gateway stops");
+  }
+  for (const auto& [call, exchange] : std::exchange(adapter_calls_, {})) {
+    exchange->respond(refuse(AgentFault::kNotReady, "the gateway stops"));
   }
 }
 
@@ -301,7 +319,7 @@ http::Response AgentHub::refusal(const http::Request&, int status, std::string m
 void AgentHub::handle(std::shared_ptr<http::Exchange> exchange) {
   const http::Request& request = exchange->request();
   const std::string_view path = request.path;
-  if (path.starts_with(kAdapters)) return exchange->respond(adapter(path.substr(kAdapters.size())));
+  if (path.starts_with(kAdapters)) return send_adapter(exchange, path.substr(kAdapters.size()));
   if (path == "/v1/agents/listen") return listen(exchange);
   if (path == "/v1/agents/backbones") {
     if (backbones_.empty()) {
@@ -501,22 +519,21 @@ void AgentHub::listen(const std::shared_ptr<http::Exchange>& exchange) {
   update(number);
 }
 
-http::Response AgentHub::adapter(std::string_view digest) {
+// `exchange` is shared as every exchange is.
+void AgentHub::send_adapter(std::shared_ptr<http::Exchange> exchange, std::string_view digest) {
   const auto found = adapters_.find(digest);
   if (found == adapters_.end()) {
-    return refuse(AgentFault::kUnknownName,
-                  "no function on an agent has this adapter, and no plan");
+    return exchange->respond(
+        refuse(AgentFault::kUnknownName, "no function on an agent has this adapter, and no plan"));
   }
-  constexpr const char* kWhat = "adapter for an agent";
-  const int memory = found->second->memory.get();
-  const auto size = shared_memory_size(memory, kWhat);
-  if (!size || *size == 0) return refuse(AgentFault::kUnknownName, "the adapter has no memory");
-  const auto mapped = map_shared_memory(memory, *size, kWhat);
-  if (!mapped) return refuse(AgentFault::kNotReady, mapped.error().message);
-  http::Response response;
-  response.content_type = "application/octet-stream";
-  response.body.assign(reinterpret_cast<const char*>(mapped->get()), *size);
-  return response;
+  const std::uint64_t call = next_adapter_call_++;
+  adapter_calls_[call] = std::move(exchange);
+  const auto response = std::make_shared<http::Response>();  // shared: written and read in turn
+  aside_([content = found->second, response] { *response = adapter_response(*content); },
+         [this, call, response] {
+           const auto waiting = adapter_calls_.extract(call);
+           if (!waiting.empty()) waiting.mapped()->respond(std::move(*response));
+         });
 }
 
 }  // namespace sluice

@@ -78,10 +78,14 @@ class AgentHub final : public http::Handler, private AgentChannel {
     std::int32_t max_requests = 1024;  // of one function
   };
 
-  // `changed`: an agent came, went or changed. REQUIRES: the clock outlives it, and it outlives
-  // its loops.
+  // Runs `work` on another thread, and then `done` on the event loop.
+  using Aside = std::function<void(std::function<void()> work, std::function<void()> done)>;
+
+  // `changed`: an agent came, went or changed. `aside`: for work that would stop the event loop for
+  // long. REQUIRES: the clock outlives it, it outlives its loops, and `aside` calls nothing once it
+  // has ended.
   AgentHub(const Options& options, BearerToken token, const Clock& clock,
-           std::function<void()> changed);
+           std::function<void()> changed, Aside aside);
   ~AgentHub() override;
   AgentHub(const AgentHub&) = delete;
   AgentHub& operator=(const AgentHub&) = delete;
@@ -137,7 +141,8 @@ class AgentHub final : public http::Handler, private AgentChannel {
   AgentAnswer leave(const http::Request& request);
   // Shared as every exchange is.
   void listen(const std::shared_ptr<http::Exchange>& exchange);
-  http::Response adapter(std::string_view digest);
+  // Shared as every exchange is.
+  void send_adapter(std::shared_ptr<http::Exchange> exchange, std::string_view digest);
   AgentAnswer check_stream(const std::string& name);
   AgentAnswer check_report(const AgentReport& report) const;
   std::optional<std::size_t> number_of_backbone(const std::string& name) const;
@@ -155,6 +160,7 @@ class AgentHub final : public http::Handler, private AgentChannel {
   const BearerToken token_;
   const Clock& clock_;
   const std::function<void()> changed_;
+  const Aside aside_;
   AgentBook book_;
   std::vector<HubBackbone> backbones_;
   std::vector<Agent> agents_;
@@ -162,6 +168,9 @@ class AgentHub final : public http::Handler, private AgentChannel {
   std::uint64_t next_instance_ = 1;
   // By digest; loops and plans have them.
   std::map<std::string, SharedContent, std::less<>> adapters_;
+  // Calls whose adapters are being copied. Exchanges stay on the loop's thread.
+  std::map<std::uint64_t, std::shared_ptr<http::Exchange>> adapter_calls_;
+  std::uint64_t next_adapter_call_ = 0;
 };
 
 }  // namespace sluice

@@ -26,8 +26,14 @@ using testing::HasSubstr;
 class AgentHubTest : public testing::Test {
  protected:
   AgentHubTest()
-      : hub_({.expiry = seconds(5), .first_epoch = 50, .turn_cores = 2, .max_requests = 10},
-             test::agent_token(), clock_, [this] { ++changes_; }) {
+      : hub_(
+            {.expiry = seconds(5), .first_epoch = 50, .turn_cores = 2, .max_requests = 10},
+            test::agent_token(), clock_, [this] { ++changes_; },
+            [this](std::function<void()> work, std::function<void()> done) {
+              if (!holds_work_) return test::at_once(work, done);
+              held_.push_back(
+                  [work = std::move(work), done = std::move(done)] { test::at_once(work, done); });
+            }) {
     clock_.advance(seconds(100));
     HubBackbone backbone;
     backbone.backbone = {"demo", "/models/demo", "d1", 16};
@@ -121,6 +127,8 @@ class AgentHubTest : public testing::Test {
   ManualClock clock_;
   int changes_ = 0;
   int wakes_ = 0;
+  bool holds_work_ = false;
+  std::vector<std::function<void()>> held_;  // work of another thread, until a test does it
   AgentHub hub_;
 };
 
@@ -369,6 +377,33 @@ TEST_F(AgentHubTest, AnAgentMayAskForTheAdaptersOfItsPlan) {
   hub_.plan(1, {{0, {0, {}}}});
   EXPECT_TRUE(kept.expired());
   EXPECT_EQ(code(*call("adapters/d1", {})), "unknown_name");
+}
+
+TEST_F(AgentHubTest, AnAdapterIsCopiedOnAnotherThread) {
+  auto content = std::make_shared<AdapterContent>();
+  content->image.digest = "d1";
+  auto memory = create_shared_memory("adapter", 3);
+  ASSERT_TRUE(memory && write_shared_memory(memory->get(), 0, as_bytes(std::span("abc", 3)), "it"));
+  content->memory = *std::move(memory);
+  const auto stream = listen(join());
+  hub_.plan(1, {{0, {0, {content}}}});
+  holds_work_ = true;
+  const auto first = call("adapters/d1", {});
+  EXPECT_FALSE(first->head) << "it is not copied on this thread";
+  // The plan may change meanwhile.
+  content.reset();
+  hub_.plan(1, {{0, {0, {}}}});
+  ASSERT_EQ(held_.size(), 1U);
+  std::exchange(held_, {})[0]();
+  EXPECT_EQ(first->head->body, "abc");
+  // An end meanwhile answers the call.
+  content = std::make_shared<AdapterContent>();
+  content->image.digest = "d1";
+  hub_.plan(1, {{0, {0, {content}}}});
+  const auto second = call("adapters/d1", {});
+  hub_.stop();
+  EXPECT_EQ(code(*second), "not_ready");
+  held_[0]();
 }
 
 TEST_F(AgentHubTest, ThePhaseSaysWhatALeaseMeans) {

@@ -123,7 +123,8 @@ class AgentLinkTest : public testing::Test {
 
   SystemClock clock_;
   http::EventLoop loop_;
-  AgentHub hub_{{.expiry = kExpiry, .first_epoch = 50}, test::agent_token(), clock_, [] {}};
+  AgentHub hub_{
+      {.expiry = kExpiry, .first_epoch = 50}, test::agent_token(), clock_, [] {}, test::at_once};
   FaultyHub faulty_{hub_};
   std::unique_ptr<http::HttpServer> server_;
   test::HandMachine machine_;

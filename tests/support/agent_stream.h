@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,12 @@ inline BearerToken agent_token() {
   std::ofstream(path) << kToken;
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return *BearerToken::load(path);
+}
+
+// AgentHub::Aside without another thread.
+inline void at_once(const std::function<void()>& work, const std::function<void()>& done) {
+  work();
+  done();
 }
 
 }  // namespace sluice::test
