@@ -1,12 +1,10 @@
 #include "gateway/usage_book.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
+#include "base/calendar_day.h"
 #include "base/check.h"
 
 namespace sluice {
@@ -29,19 +27,10 @@ bool is_zero(const FunctionUsage& usage) {
   return memory && usage.core_ns == 0 && usage.requests == 0;
 }
 
-// A day is YYYY-MM-DD.
-std::string day_after(std::string_view day) {
-  int year = 0;
-  unsigned month = 0;
-  unsigned number = 0;
-  const std::string text(day);
-  CHECK(std::sscanf(text.c_str(), "%d-%u-%u", &year, &month, &number) == 3);
-  const std::chrono::year_month_day next(
-      std::chrono::sys_days(std::chrono::year(year) / static_cast<int>(month) /
-                            static_cast<int>(number)) +
-      std::chrono::days(1));
-  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(next.year()),
-                     static_cast<unsigned>(next.month()), static_cast<unsigned>(next.day()));
+std::string day_after(std::string_view text) {
+  const auto day = parse_day(text);
+  CHECK(day.has_value());
+  return day_text(std::chrono::sys_days(*day) + std::chrono::days(1));
 }
 
 }  // namespace

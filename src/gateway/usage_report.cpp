@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <chrono>
 #include <map>
 #include <utility>
 
+#include "base/calendar_day.h"
 #include "server/json_writer.h"
 
 namespace sluice {
@@ -140,7 +139,7 @@ Status set_field(std::string_view name, std::string_view value, UsageQuery& quer
     return invalid_argument(fmt::format(
         "there is no field '{}'; the query may have start_date, end_date and format", name));
   }
-  if (!is_day(value)) {
+  if (!parse_day(value)) {
     return invalid_argument(
         fmt::format("{}: must be a date such as 2026-11-23, got '{}'", name, value));
   }

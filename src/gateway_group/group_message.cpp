@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/calendar_day.h"
 #include "base/json.h"
 #include "base/json_depth.h"
 #include "gateway/usage_report.h"
@@ -77,7 +78,7 @@ Result<GatewayUse> parse_group_use(std::string_view text) {
   GatewayUse use;
   read_text(reader, "process", use.process);
   read_text(reader, "day", use.day);
-  if (!reader.failed() && !is_day(use.day)) reader.bad("day", "must be like 2026-11-25");
+  if (!reader.failed() && !parse_day(use.day)) reader.bad("day", "must be like 2026-11-25");
   read_tenants(reader, use);
   reader.check_unknown();
   if (reader.failed()) return invalid_argument(reader.error()->message);

@@ -32,6 +32,7 @@ TEST(GroupMessageTest, ErrorsNameTheField) {
     return parsed ? std::string() : parsed.error().message;
   };
   EXPECT_THAT(error_of("2026-11-25", "25.11.2026"), HasSubstr("day"));
+  EXPECT_THAT(error_of("2026-11-25", "2026-11-31"), HasSubstr("day"));
   EXPECT_THAT(error_of("\"requests\":1", "\"requests\":-1"), HasSubstr("tenants[0].requests"));
   EXPECT_THAT(error_of("\"calls\":3", "\"calls\":\"3\""), HasSubstr("tenants[0].calls"));
   EXPECT_THAT(error_of("\"process\":\"p1\",", ""), HasSubstr("process"));
