@@ -39,7 +39,7 @@ Result<AgentCommand> decode_command(std::span<const std::byte> body) {
   command.kind = static_cast<AgentCommandKind>(kind);
   if (command.kind == AgentCommandKind::kFrame) {
     const auto length = frame_length(in.bytes(kFrameLengthBytes));
-    if (!length) return std::move(length).error();
+    if (!length) return length.error();
     if (*length != in.left()) return invalid_argument("a command's frame has a wrong length");
     ASSIGN_OR_RETURN(command.frame, decode_to_function(in.bytes(*length)));
   } else if (command.kind == AgentCommandKind::kStart) {

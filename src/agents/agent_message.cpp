@@ -20,7 +20,7 @@ using AgentJson = nlohmann::ordered_json;
 constexpr int kMaxDepth = 6;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxInstances = 1 << 16;
-constexpr std::int64_t kMaxTook_us = std::int64_t{86'400} * 1'000'000;
+constexpr std::int64_t kMaxTookUs = std::int64_t{86'400} * 1'000'000;
 
 constexpr std::array<std::pair<AgentFault, std::pair<std::string_view, int>>, 10> kFaults = {
     {{AgentFault::kNone, {"none", 200}},
@@ -151,7 +151,7 @@ Result<AgentReport> parse_agent_report(std::string_view body) {
       read_text(item, "backbone", adapter.backbone);
       read_text(item, "digest", adapter.digest);
       std::int64_t took = 0;
-      read_integer(item, "took_us", 0, kMaxTook_us, took);
+      read_integer(item, "took_us", 0, kMaxTookUs, took);
       adapter.took = std::chrono::microseconds(took);
     });
     read_list(reader, "instances", kMaxInstances, [&](FieldReader& item) {
@@ -199,7 +199,7 @@ std::string agent_json(const AgentReport& report) {
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(one.took).count();
     adapters.push_back({{"backbone", one.backbone},
                         {"digest", one.digest},
-                        {"took_us", std::clamp<std::int64_t>(took, 0, kMaxTook_us)}});
+                        {"took_us", std::clamp<std::int64_t>(took, 0, kMaxTookUs)}});
   }
   return dump_json(AgentJson{{"agent", report.agent},
                              {"epoch", report.epoch},
