@@ -203,7 +203,7 @@ Status parse_memory_share(const EngineOptionTexts& texts, EngineOptions& options
     return invalid_argument(
         "--gpu-memory-utilization and --kv-cache-memory both set the KV memory: leave one out");
   }
-  options.gpu_memory_share = *share;
+  options.gpu_memory_share = share;
   return {};
 }
 

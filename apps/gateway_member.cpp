@@ -91,8 +91,8 @@ Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments&
                             usage.store},
       usage.rows, [url = arguments.etcd](const EtcdCall& call) { return ask_etcd(url, call); },
       clock);
-  member->group_ = std::make_unique<GatewayGroup>(
-      std::move(joined->options), std::move(joined->start), *member->etcd_, clock, *member);
+  member->group_ = std::make_unique<GatewayGroup>(std::move(joined->options), joined->start,
+                                                  *member->etcd_, clock, *member);
   return member;
 }
 

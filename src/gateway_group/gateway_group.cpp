@@ -46,7 +46,7 @@ EtcdCall publish_functions(const std::string& prefix, const std::string& text, P
   return etcd_transaction(transaction);
 }
 
-GatewayGroup::GatewayGroup(GroupOptions options, GroupStart start, EtcdCalls& calls,
+GatewayGroup::GatewayGroup(GroupOptions options, const GroupStart& start, EtcdCalls& calls,
                            const Clock& clock, Listener& listener)
     : options_(std::move(options)),
       calls_(calls),

@@ -83,7 +83,7 @@ class GatewayGroup {
   };
 
   // REQUIRES: all outlive it, and no call is answered once it has ended.
-  GatewayGroup(GroupOptions options, GroupStart start, EtcdCalls& calls, const Clock& clock,
+  GatewayGroup(GroupOptions options, const GroupStart& start, EtcdCalls& calls, const Clock& clock,
                Listener& listener);
 
   // Does what is due; called every kRetry / 2 or so.

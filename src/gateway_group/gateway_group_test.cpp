@@ -48,11 +48,11 @@ class GatewayGroupTest : public testing::Test {
               const std::string& functions = "file") {
     const GroupCalls calls{[this](const EtcdCall& call) { return etcd_.handle(call); },
                            [this](Duration time) { clock_.advance(time); }};
-    ASSIGN_OR_RETURN(GroupStart start,
+    ASSIGN_OR_RETURN(const GroupStart start,
                      join_group(options(name, process), functions, calls, clock_));
     gateway.functions = {start.functions};
-    gateway.group = std::make_unique<GatewayGroup>(options(name, process), std::move(start),
-                                                   gateway.wire, clock_, gateway);
+    gateway.group = std::make_unique<GatewayGroup>(options(name, process), start, gateway.wire,
+                                                   clock_, gateway);
     return {};
   }
   // Delivers all calls of a gateway, and ticks it.
