@@ -15,6 +15,9 @@ CAMPAIGN_SECONDS ?= 3600
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 # What ccache asks for before it caches compilations that use a precompiled header.
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+# A file that is not in the cache is not preprocessed twice: the compiler's list of included files
+# makes the key.
+export CCACHE_DEPEND ?= 1
 
 # $(call step,NAME,COMMANDS): runs COMMANDS and prints how long they took.
 step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECONDS - start)) s"
