@@ -160,7 +160,9 @@ void add_serve_options(CLI::App& command, BenchArguments& a) {
   command.add_option("--rate-scale", a.rate_scale, "of a trace: 2 = arrives twice as fast (1)")
       ->group(times)
       ->check(above_zero());
-  command.add_option("--length-scale", a.length_scale, "of a trace: 0.25 = a quarter (1)")
+  command
+      .add_option("--length-scale", a.length_scale,
+                  "of a trace or of --lengths: 0.25 = a quarter (1)")
       ->group(times)
       ->check(above_zero());
   command

@@ -190,7 +190,9 @@ void add_load_options(CLI::App& command, SimulateArguments& a) {
       ->group(group);
   command.add_option("--rate-scale", a.rate_scale, "2: the trace arrives twice as fast")
       ->group(group);
-  command.add_option("--length-scale", a.length_scale, "0.25: a quarter of the trace's tokens")
+  command
+      .add_option("--length-scale", a.length_scale,
+                  "0.25: a quarter of the tokens of a trace or of --lengths")
       ->group(group);
   command.add_option("--seed", a.seed, "of arrivals and lengths (default 0)")->group(group);
 }

@@ -22,14 +22,15 @@ Result<std::vector<Duration>> arrivals_of(const WorkloadSpec& spec, std::int64_t
 }
 
 std::string source_of(const WorkloadSpec& spec) {
+  const std::string lengths = name_of_lengths(spec.lengths, spec.trace_options.length_scale);
   std::string process = fmt::format("gamma (burstiness {})", spec.burstiness);
   if (spec.burstiness == 1.0) process = "Poisson";
   if (spec.ramp_up != RampUp::kNone) {
-    return fmt::format("{} lengths, {} from {} to {} requests/s", spec.lengths, process,
-                       spec.ramp_start, spec.ramp_end);
+    return fmt::format("{} lengths, {} from {} to {} requests/s", lengths, process, spec.ramp_start,
+                       spec.ramp_end);
   }
-  if (std::isinf(spec.rate)) return fmt::format("{} lengths, all at once", spec.lengths);
-  return fmt::format("{} lengths, {} at {} requests/s", spec.lengths, process, spec.rate);
+  if (std::isinf(spec.rate)) return fmt::format("{} lengths, all at once", lengths);
+  return fmt::format("{} lengths, {} at {} requests/s", lengths, process, spec.rate);
 }
 
 void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context) {
@@ -43,7 +44,8 @@ Result<MadeWorkload> synthetic(const WorkloadSpec& spec) {
   ASSIGN_OR_RETURN(const auto arrivals, arrivals_of(spec, count));
   MadeWorkload made;
   ASSIGN_OR_RETURN(const auto lengths,
-                   make_lengths(spec.lengths, count, spec.max_total, spec.seed, &made.shortened));
+                   make_lengths(spec.lengths, count, spec.max_total, spec.seed, &made.shortened,
+                                spec.trace_options.length_scale));
   made.workload.source = source_of(spec);
   made.workload.requests = requests_of(lengths, arrivals);
   warn_about_shortened(made.shortened, made.workload.requests.size(), spec.max_total);

@@ -18,7 +18,8 @@ enum class RampUp : std::uint8_t { kNone, kLinear, kExponential };
 
 struct WorkloadSpec {
   std::string trace;  // a file; "": lengths and arrivals
-  // For a trace. make_workload() sets max_requests and max_total from the members below.
+  // For a trace; length_scale also for `lengths`. make_workload() sets max_requests and max_total
+  // from the members below.
   TraceOptions trace_options;
   std::string lengths = "fixed:1024,128";  // see workload/lengths.h
   std::int64_t count = 0;                  // 0: the whole trace; else 1000 requests

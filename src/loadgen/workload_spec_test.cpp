@@ -31,6 +31,16 @@ TEST(WorkloadSpec, JoinsLengthsAndArrivals) {
   EXPECT_THAT(made->workload.source, HasSubstr("Poisson at 10 requests/s"));
 }
 
+TEST(WorkloadSpec, ScalesLengths) {
+  WorkloadSpec spec = fixed_spec();
+  spec.trace_options.length_scale = 0.5;
+  const auto made = make_workload(spec);
+  ASSERT_TRUE(made.has_value()) << made.error().message;
+  EXPECT_EQ(made->workload.requests.front().prompt_tokens, 50);
+  EXPECT_EQ(made->workload.requests.front().output_tokens, 5);
+  EXPECT_THAT(made->workload.source, HasSubstr("fixed:100,10 x 0.5 lengths"));
+}
+
 TEST(WorkloadSpec, CountsWhatIsShortenedToTheContext) {
   WorkloadSpec spec = fixed_spec();
   spec.max_total = 55;

@@ -29,7 +29,7 @@ Result<SimulatedLoad> SimulatedLoad::make(const SimulatedLoadOptions& options) {
     load.trace_ = *std::move(trace);
     return load;
   }
-  load.spec_ = options.lengths;
+  load.spec_ = name_of_lengths(options.lengths, options.length_scale);
   load.prefix_tokens_ = options.prefix_tokens;
   load.prefixes_ = options.prefixes;
   if (options.prefix_tokens % kPrefixPieceTokens != 0 || options.prefix_tokens >= options.context) {
@@ -48,8 +48,8 @@ Result<SimulatedLoad> SimulatedLoad::make(const SimulatedLoadOptions& options) {
   }
   const auto count = options.rate_steps.empty() ? options.num_requests.value_or(kRequests)
                                                 : static_cast<std::int64_t>(times.size());
-  auto lengths =
-      make_lengths(load.spec_, count, options.context - options.prefix_tokens, options.seed);
+  auto lengths = make_lengths(options.lengths, count, options.context - options.prefix_tokens,
+                              options.seed, nullptr, options.length_scale);
   if (!lengths) return with_context("--lengths", std::move(lengths).error());
   load.lengths_ = *std::move(lengths);
   if (options.rate_steps.empty()) return load;

@@ -19,7 +19,7 @@ struct SimulatedLoadOptions {
   std::string trace;                    // a file; empty: lengths
   TooLong too_long = TooLong::kRefuse;  // requests of a trace beyond the context
   double rate_scale = 1;                // of a trace
-  double length_scale = 1;              // of a trace
+  double length_scale = 1;              // of a trace or of `lengths`
   std::string lengths = "sharegpt";     // see workload/lengths.h
   std::string rate_steps;               // see workload/arrivals.h; empty: another rate
   // Each prompt begins with one of `prefixes` common prefixes, besides its own length. Their tokens

@@ -29,6 +29,10 @@ TEST(SimulatedLoad, LengthsArriveAtAnyRate) {
     EXPECT_NEAR(400 / to_seconds(workload.requests.back().arrival), rate, 0.15 * rate);
     EXPECT_THAT(workload.source, HasSubstr("fixed:100,20 lengths"));
   }
+  options.length_scale = 0.5;
+  const Workload half = SimulatedLoad::make(options).value().at_rate(1).value();
+  EXPECT_EQ(half.requests[7].prompt_tokens, 50);
+  EXPECT_THAT(half.source, HasSubstr("fixed:100,20 x 0.5 lengths"));
   options.num_requests.reset();
   EXPECT_EQ(SimulatedLoad::make(options).value().at_rate(1).value().requests.size(), 2048U);
 }

@@ -183,9 +183,32 @@ RequestLengths shorten(RequestLengths lengths, std::int32_t max_total) {
   return {in_proportion(lengths.prompt_tokens), in_proportion(lengths.output_tokens)};
 }
 
+std::string name_of_lengths(std::string_view spec, double scale) {
+  return scale == 1 ? std::string(spec) : fmt::format("{} x {}", spec, scale);
+}
+
+Status check_length_scale(double scale) {
+  constexpr double kLeast = 1e-6;
+  constexpr double kMost = 100;
+  if (scale >= kLeast && scale <= kMost) return {};
+  return invalid_argument(
+      fmt::format("length scale: got {}, expected a number from {} to {}", scale, kLeast, kMost));
+}
+
+std::optional<RequestLengths> scale_lengths(RequestLengths lengths, double scale) {
+  const auto scaled = [&](std::int32_t tokens) {
+    return std::max(std::floor(tokens * scale + 0.5), 1.0);
+  };
+  const double prompt = scaled(lengths.prompt_tokens);
+  const double output = scaled(lengths.output_tokens);
+  if (std::max(prompt, output) > kMaxRequestTokens) return std::nullopt;
+  return RequestLengths{static_cast<std::int32_t>(prompt), static_cast<std::int32_t>(output)};
+}
+
 Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int64_t count,
                                                  std::int32_t max_total, std::uint64_t seed,
-                                                 std::int64_t* shortened) {
+                                                 std::int64_t* shortened, double scale) {
+  RETURN_IF_ERROR(check_length_scale(scale));
   if (count < 1 || count > kMaxWorkloadRequests) {
     return invalid_argument(
         fmt::format("number of requests: got {}, expected 1 to {}", count, kMaxWorkloadRequests));
@@ -209,6 +232,17 @@ Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int
     for (RequestLengths& one : lengths) one = draw(*named, random);
   } else {
     ASSIGN_OR_RETURN(lengths, from_csv(std::string(spec), lengths.size(), seed));
+  }
+  for (RequestLengths& one : lengths) {
+    const auto scaled = scale_lengths(one, scale);
+    if (!scaled) {
+      return invalid_argument(
+          fmt::format("lengths {}: {} tokens times the length scale {} are "
+                      "more than {}; use a smaller scale",
+                      quote_field(spec), std::max(one.prompt_tokens, one.output_tokens), scale,
+                      kMaxRequestTokens));
+    }
+    one = *scaled;
   }
   if (max_total != 0) {
     for (RequestLengths& one : lengths) {

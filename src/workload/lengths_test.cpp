@@ -108,6 +108,34 @@ TEST(Lengths, LengthsOfASeedNeverChange) {
   EXPECT_EQ(l[2].output_tokens, 848);
 }
 
+TEST(Lengths, AScaleKeepsTheShapeAndAtLeastOneToken) {
+  const auto whole = make_lengths("sharegpt", 200, 0, 42);
+  const auto quarter = make_lengths("sharegpt", 200, 0, 42, nullptr, 0.25);
+  ASSERT_TRUE(whole && quarter);
+  for (std::size_t i = 0; i < whole->size(); ++i) {
+    EXPECT_NEAR((*quarter)[i].prompt_tokens, 0.25 * (*whole)[i].prompt_tokens, 0.5);
+    EXPECT_NEAR((*quarter)[i].output_tokens, 0.25 * (*whole)[i].output_tokens, 0.5);
+  }
+  const auto least = make_lengths("fixed:3,1", 1, 0, 0, nullptr, 0.001);
+  ASSERT_TRUE(least);
+  EXPECT_EQ((*least)[0].prompt_tokens, 1);
+  EXPECT_EQ((*least)[0].output_tokens, 1);
+  std::int64_t shortened = 0;
+  ASSERT_TRUE(make_lengths("fixed:300,100", 5, 100, 0, &shortened, 0.25));
+  EXPECT_EQ(shortened, 0) << "scaled before it is shortened";
+}
+
+TEST(Lengths, BadScalesAreNamed) {
+  for (const double scale : {0.0, -1.0, 101.0}) {
+    const auto made = make_lengths("sharegpt", 1, 0, 0, nullptr, scale);
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message, HasSubstr("length scale: got"));
+  }
+  const auto many = make_lengths("fixed:10000001,1", 1, 0, 0, nullptr, 100);
+  ASSERT_FALSE(many);
+  EXPECT_THAT(many.error().message, HasSubstr("use a smaller scale"));
+}
+
 TEST(Lengths, LongRequestsAreShortenedInProportion) {
   const RequestLengths half = shorten({3000, 1000}, 2000);
   EXPECT_EQ(half.prompt_tokens, 1500);

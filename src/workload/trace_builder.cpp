@@ -15,23 +15,22 @@ namespace {
 
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;
-constexpr double kMostLengthScale = 100;  // a longer prompt has more pieces, which take memory
 
 std::size_t pieces_of(std::int32_t prompt_tokens) {
   return static_cast<std::size_t>((prompt_tokens + kPrefixPieceTokens - 1) / kPrefixPieceTokens);
 }
 
-Status check_scale(std::string_view what, double scale, double most) {
-  if (scale >= kLeastScale && scale <= most) return {};
-  return invalid_argument(
-      fmt::format("{}: got {}, expected a number from {} to {}", what, scale, kLeastScale, most));
+Status check_rate_scale(double scale) {
+  if (scale >= kLeastScale && scale <= kMostScale) return {};
+  return invalid_argument(fmt::format("rate scale: got {}, expected a number from {} to {}", scale,
+                                      kLeastScale, kMostScale));
 }
 
 }  // namespace
 
 Status TraceBuilder::check_options() const {
-  RETURN_IF_ERROR(check_scale("rate scale", options_.rate_scale, kMostScale));
-  RETURN_IF_ERROR(check_scale("length scale", options_.length_scale, kMostLengthScale));
+  RETURN_IF_ERROR(check_rate_scale(options_.rate_scale));
+  RETURN_IF_ERROR(check_length_scale(options_.length_scale));
   if (options_.max_requests < 0) {
     return invalid_argument(
         fmt::format("number of requests: got {}, expected 0 (all) or more", options_.max_requests));
@@ -63,19 +62,15 @@ Status TraceBuilder::check_time(const TraceRequest& request) {
 
 Result<RequestLengths> TraceBuilder::scaled(const TraceRequest& request) const {
   if (options_.length_scale == 1) return request.lengths;
-  const auto scale = [&](std::int32_t tokens) {
-    return std::max(std::floor(tokens * options_.length_scale + 0.5), 1.0);
-  };
-  const double prompt = scale(request.lengths.prompt_tokens);
-  const double output = scale(request.lengths.output_tokens);
-  if (std::max(prompt, output) > kMaxRequestTokens) {
+  const auto scaled = scale_lengths(request.lengths, options_.length_scale);
+  if (!scaled) {
     return at_line(request.line, fmt::format("{} tokens times the length scale {} are more than "
                                              "{}; use a smaller scale",
                                              std::max(request.lengths.prompt_tokens,
                                                       request.lengths.output_tokens),
                                              options_.length_scale, kMaxRequestTokens));
   }
-  return RequestLengths{static_cast<std::int32_t>(prompt), static_cast<std::int32_t>(output)};
+  return *scaled;
 }
 
 Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
