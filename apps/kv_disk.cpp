@@ -183,7 +183,7 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
 
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
-                   std::unique_ptr<KvTier> before, LoadedExecutor& executor) {
+                   std::unique_ptr<KeepingTier> before, LoadedExecutor& executor) {
   DiskTier::Options disk;
   disk.folder = folder_of(*options.kv_disk);
   const std::int64_t stream_bytes = options.kv_disk->stream_bytes;

@@ -13,7 +13,7 @@
 #include "device/device.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
-#include "offload/kv_tier.h"
+#include "offload/keeping_tier.h"
 #include "server/resume_store.h"
 #include "snapshot/snapshot.h"
 
@@ -29,7 +29,7 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text);
 // start has. REQUIRES: options.kv_disk.
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
-                   std::unique_ptr<KvTier> before, LoadedExecutor& executor);
+                   std::unique_ptr<KeepingTier> before, LoadedExecutor& executor);
 
 // Where answers that a stopping server could not finish lie: beside the blocks. REQUIRES: this
 // process has the folder. Shared: the service and its workers' jobs use it.

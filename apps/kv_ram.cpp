@@ -33,8 +33,8 @@ Status check_memory(std::int64_t bytes, bool shared, const LoadedExecutor& execu
 
 }  // namespace
 
-Result<std::unique_ptr<KvTier>> open_kv_ram(std::int64_t bytes, const Device& device,
-                                            const LoadedExecutor& executor) {
+Result<std::unique_ptr<KeepingTier>> open_kv_ram(std::int64_t bytes, const Device& device,
+                                                 const LoadedExecutor& executor) {
   RamTier::Options options;
   options.max_bytes = bytes;
   options.block_bytes = executor.contents->block_bytes();
@@ -51,7 +51,7 @@ Result<std::unique_ptr<KvTier>> open_kv_ram(std::int64_t bytes, const Device& de
   const std::int32_t pages = (*tier)->num_pages();
   log_info(fmt::format("{}: room for {}{} blocks of {} KiB", kOption, options.packs ? "up to " : "",
                        pages, options.block_bytes >> 10));
-  return std::unique_ptr<KvTier>(*std::move(tier));
+  return std::unique_ptr<KeepingTier>(*std::move(tier));
 }
 
 }  // namespace sluice

@@ -23,7 +23,7 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
   if (needs_profile(options.budget_mode)) timeline.mark("token budget");
   ASSIGN_OR_RETURN(LoadedExecutor executor, load_executor(directory, chosen, *local.device,
                                                           *local.pool, timeline, &snapshot));
-  std::unique_ptr<KvTier> ram;
+  std::unique_ptr<KeepingTier> ram;
   if (chosen.kv_ram) {
     ASSIGN_OR_RETURN(ram, open_kv_ram(*chosen.kv_ram, *local.device, executor));
   }

@@ -164,6 +164,8 @@ void RamTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> 
   impl_->queue->add({id, page, block.data(), nullptr});
 }
 
+void RamTier::keep(std::int32_t page) { impl_->store->keep(page); }
+void RamTier::release(std::int32_t page) { impl_->store->release(page); }
 void RamTier::touch(std::int32_t page) { impl_->store->touch(page); }
 void RamTier::erase(std::int32_t page) { impl_->store->erase(page); }
 

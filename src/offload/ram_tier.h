@@ -20,11 +20,11 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "offload/kv_tier.h"
+#include "offload/keeping_tier.h"
 
 namespace sluice {
 
-class RamTier final : public KvTier {
+class RamTier final : public KeepingTier {
  public:
   struct Options {
     std::int64_t max_bytes = 0;  // of all blocks; bookkeeping takes some 0.2 % beside it
@@ -45,6 +45,8 @@ class RamTier final : public KvTier {
   bool accepts_saves() const override;
   void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override;
   void load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) override;
+  void keep(std::int32_t page) override;
+  void release(std::int32_t page) override;
   void touch(std::int32_t page) override;
   void erase(std::int32_t page) override;
   void poll(std::vector<TierMove>& ended) override;

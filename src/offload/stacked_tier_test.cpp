@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -25,12 +26,13 @@ struct Behaviour {
   bool accepts = true;
   std::uint64_t fails_one_in = 0;  // of loads and of saves; 0: none fails
   std::uint64_t drops_one_in = 0;  // saves that drop another block; 0: none does
+  bool holds_back = false;         // no move ends
   std::int64_t loads = 0;
   std::int64_t saves = 0;
 };
 
 // A tier that ends its moves late, in any order, and fails and drops blocks as it is told.
-class RandomTier final : public KvTier {
+class RandomTier final : public KeepingTier {
  public:
   RandomTier(Behaviour& told, std::int32_t pages, std::uint64_t seed)
       : told_(told), pages_(pages), random_(seed) {}
@@ -43,24 +45,27 @@ class RandomTier final : public KvTier {
   }
   bool accepts_saves() const override { return told_.accepts; }
   void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override {
-    begin(page.page);
+    begin_save(page.page);
     moves_.push_back({id, page, block, {}});
   }
   void load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) override {
-    begin(page.page);
+    begin_load(page.page);
     moves_.push_back({id, page, {}, block});
   }
   void touch(std::int32_t /*page*/) override {}
+  void keep(std::int32_t page) override { EXPECT_TRUE(kept_.insert(page).second) << page; }
+  void release(std::int32_t page) override { EXPECT_EQ(kept_.erase(page), 1U) << page; }
   void erase(std::int32_t page) override {
     EXPECT_FALSE(busy_.contains(page)) << page;
     told_.pages.erase(page);
   }
   void poll(std::vector<TierMove>& ended) override {
+    if (told_.holds_back) return;
     for (std::uint64_t count = random_.below(3); count > 0 && !moves_.empty(); --count) {
       const auto at = static_cast<std::ptrdiff_t>(random_.below(moves_.size()));
       const Move move = moves_[static_cast<std::size_t>(at)];
       moves_.erase(moves_.begin() + at);
-      busy_.erase(move.page.page);
+      busy_.erase(busy_.find(move.page.page));
       ended.push_back({move.id, run(move)});
     }
   }
@@ -79,13 +84,20 @@ class RandomTier final : public KvTier {
     std::span<std::byte> to;
   };
 
-  void begin(std::int32_t page) {
-    EXPECT_TRUE(page >= 0 && page < pages_ && busy_.insert(page).second) << page;
+  void begin_save(std::int32_t page) {
+    EXPECT_TRUE(page >= 0 && page < pages_ && !busy_.contains(page)) << page;
+    saving_.insert(page);
+    busy_.insert(page);
+  }
+  void begin_load(std::int32_t page) {
+    EXPECT_TRUE(page >= 0 && page < pages_ && !saving_.contains(page)) << page;
+    busy_.insert(page);
   }
   bool one_in(std::uint64_t n) { return n > 0 && random_.below(n) == 0; }
   Status run(const Move& move) {
     const bool fails = one_in(told_.fails_one_in);
     if (move.to.empty()) {
+      saving_.erase(move.page.page);
       told_.pages.erase(move.page.page);
       if (fails) return unavailable("a save failed");
       if (one_in(told_.drops_one_in)) drop();
@@ -108,6 +120,7 @@ class RandomTier final : public KvTier {
     if (told_.pages.empty()) return;
     const auto at = static_cast<std::ptrdiff_t>(random_.below(told_.pages.size()));
     const auto dropped = std::next(told_.pages.begin(), at);
+    if (kept_.contains(dropped->first)) return;
     lost_.push_back(dropped->second.first);
     told_.pages.erase(dropped);
   }
@@ -116,10 +129,15 @@ class RandomTier final : public KvTier {
   const std::int32_t pages_;
   SplitMix64 random_;
   std::vector<Move> moves_;
-  std::set<std::int32_t> busy_;
+  std::multiset<std::int32_t> busy_;
+  std::set<std::int32_t> saving_;
+  std::set<std::int32_t> kept_;
   std::vector<TierPage> lost_;
 };
 
+TierPage urgent_page(std::int32_t page, std::uint64_t seed) {
+  return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}, .urgent = true};
+}
 TierPage page_of(std::int32_t page, std::uint64_t seed) {
   return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}};
 }
@@ -130,7 +148,15 @@ class StackedTierTest : public testing::Test {
   void open(std::int32_t fast_pages, std::int32_t slow_pages, std::uint64_t seed = 1) {
     fast_.pages.clear();
     tier_ = std::make_unique<StackedTier>(std::make_unique<RandomTier>(fast_, fast_pages, seed),
-                                          std::make_unique<RandomTier>(slow_, slow_pages, ~seed));
+                                          std::make_unique<RandomTier>(slow_, slow_pages, ~seed),
+                                          WriteBehind::kByCaller);
+  }
+  Status save_urgently(std::int32_t page, std::uint64_t seed) {
+    return test::save_block(*tier_, urgent_page(page, seed), bytes_of(seed));
+  }
+  void expect_in_slow(std::int32_t page, std::uint64_t seed) {
+    ASSERT_TRUE(slow_.pages.contains(page)) << page;
+    EXPECT_EQ(slow_.pages.at(page).second, bytes_of(seed));
   }
   Status save(std::int32_t page, std::uint64_t seed) {
     return test::save_block(*tier_, page_of(page, seed), bytes_of(seed));
@@ -211,11 +237,11 @@ TEST_F(StackedTierTest, AFailureOfOneTierIsNoFailure) {
   slow_.fails_one_in = 1;
   EXPECT_TRUE(save(0, 10));
   EXPECT_TRUE(load(0, 10));
-  slow_.fails_one_in = 0;
   fast_.fails_one_in = 1;
+  EXPECT_FALSE(load(0, 10));
+  slow_.fails_one_in = 0;
   EXPECT_TRUE(save(1, 11));
   EXPECT_TRUE(load(1, 11));
-  EXPECT_FALSE(load(0, 10));
   fast_.fails_one_in = 0;
   EXPECT_TRUE(save(2, 12));
   fast_.fails_one_in = 1;
@@ -238,6 +264,102 @@ TEST_F(StackedTierTest, ErasedAndReplacedBlocksAreGoneFromBoth) {
   EXPECT_FALSE(load(0, 11));
 }
 
+TEST_F(StackedTierTest, AnUrgentSaveEndsWithTheFastTierAndIsWrittenBehind) {
+  open(8, 16);
+  slow_.holds_back = true;  // its moves do not end
+  EXPECT_TRUE(save_urgently(0, 10));
+  EXPECT_TRUE(load(0, 10));
+  EXPECT_TRUE(slow_.pages.empty());
+  EXPECT_TRUE(tier_->flush(std::chrono::milliseconds(1)).error().code ==
+              ErrorCode::kDeadlineExceeded);
+  slow_.holds_back = false;
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+  expect_in_slow(0, 10);
+  EXPECT_EQ(slow_.saves, 1);
+  EXPECT_EQ(tier_->levels().slow.saved_blocks, 1);
+}
+
+TEST_F(StackedTierTest, OnlyAQuarterOfTheFastTierWaitsAndMakesNoRoom) {
+  open(8, 32);
+  slow_.holds_back = true;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(save_urgently(i, 10 + static_cast<std::uint64_t>(i)));
+  const Bytes third = bytes_of(12);
+  tier_->save(7, urgent_page(2, 12), third);
+  std::vector<TierMove> ended;
+  for (int i = 0; i < 200; ++i) tier_->poll(ended);
+  EXPECT_TRUE(ended.empty()) << "the third ends with the slow tier";
+  slow_.accepts = false;
+  for (int i = 3; i < 20; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
+  EXPECT_TRUE(load(0, 10));
+  EXPECT_TRUE(load(1, 11));
+  for (const TierPage& gone : lost()) EXPECT_GT(gone.page, 2);
+  slow_.accepts = true;
+  slow_.holds_back = false;
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+  for (int i = 0; i < 2; ++i) expect_in_slow(i, 10 + static_cast<std::uint64_t>(i));
+}
+
+TEST_F(StackedTierTest, BlocksOfAPauseAreWrittenWhenTheSlowTierTakesBlocksAgain) {
+  open(8, 16);
+  slow_.accepts = false;
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10))) << "what cannot be written is not waited for";
+  EXPECT_TRUE(slow_.pages.empty());
+  slow_.accepts = true;
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+  for (int i = 0; i < 4; ++i) expect_in_slow(i, 10 + static_cast<std::uint64_t>(i));
+  EXPECT_TRUE(lost().empty());
+}
+
+TEST_F(StackedTierTest, AFailedWriteIsTriedAgain) {
+  open(8, 16);
+  slow_.fails_one_in = 2;
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(save_urgently(i, 10 + static_cast<std::uint64_t>(i)));
+    EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+    expect_in_slow(i, 10 + static_cast<std::uint64_t>(i));
+  }
+}
+
+// Else an old block's write would follow the new one's, under its page.
+TEST_F(StackedTierTest, CallsForAPageWaitForItsWrite) {
+  for (const bool erases : {false, true}) {
+    SCOPED_TRACE(erases);
+    slow_ = {};
+    open(8, 16);
+    EXPECT_TRUE(save_urgently(0, 10));
+    slow_.holds_back = true;
+    std::vector<TierMove> ended;
+    for (int i = 0; i < 100; ++i) tier_->poll(ended);  // its write has begun
+    if (erases) tier_->erase(0);
+    const Bytes later = bytes_of(11);
+    tier_->save(7, page_of(0, 11), later);
+    slow_.holds_back = false;
+    EXPECT_TRUE(test::end_of_move(*tier_, 7));
+    EXPECT_TRUE(load(0, 11));
+    expect_in_slow(0, 11);
+    EXPECT_TRUE(save_urgently(1, 12));
+    for (int i = 0; i < 2; ++i) tier_->poll(ended);
+    tier_->erase(1);
+    EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+    EXPECT_FALSE(slow_.pages.contains(1));
+  }
+}
+
+TEST(StackedTierThread, WritesWithoutAnyCall) {
+  Behaviour fast;
+  Behaviour slow;
+  const auto block = bytes_of(10);
+  {
+    StackedTier tier(std::make_unique<RandomTier>(fast, 8, 1),
+                     std::make_unique<RandomTier>(slow, 16, 2));
+    EXPECT_TRUE(test::save_block(tier, urgent_page(3, 10), block));
+    while (tier.levels().slow.saved_blocks == 0) std::this_thread::yield();
+    EXPECT_TRUE(test::load_exactly(tier, urgent_page(3, 10), block));
+  }
+  EXPECT_EQ(slow.pages.at(3).second, block);
+}
+
 // A caller that follows the contract, and knows what must be there.
 class StackedTierWorkload {
  public:
@@ -254,12 +376,20 @@ class StackedTierWorkload {
 
   void run(int steps) {
     for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) {
-      if (random_.below(60) == 0) slow_.accepts = !slow_.accepts;
+      if (random_.below(60) == 0) {
+        slow_.accepts = !slow_.accepts;
+        ++turns_;
+      }
       if (random_.below(90) == 0) fast_.accepts = !fast_.accepts;
       begin_one();
       take_ends();
       if (random_.below(400) == 0) {
         while (!moves_.empty()) take_ends();
+        if (random_.below(2) == 0) {
+          EXPECT_TRUE(tier_->flush(std::chrono::seconds(60)));
+          take_ends();
+          if (slow_.accepts) check_all_durable();
+        }
         check_durable();
         restart();
       }
@@ -273,26 +403,37 @@ class StackedTierWorkload {
   struct Kept {
     std::uint64_t seed = 0;
     bool durable = false;
+    bool never_lost = false;
   };
   struct Move {
     std::int32_t page = 0;
     std::uint64_t seed = 0;
     bool loads = false;
     bool slow_accepted = false;
+    int turns = 0;
+    bool urgent = false;
     Bytes block;
   };
 
   void restart() {
     fast_.pages.clear();
-    tier_ =
-        std::make_unique<StackedTier>(std::make_unique<RandomTier>(fast_, fast_pages_, random_()),
-                                      std::make_unique<RandomTier>(slow_, slow_pages_, random_()));
+    tier_ = std::make_unique<StackedTier>(
+        std::make_unique<RandomTier>(fast_, fast_pages_, random_()),
+        std::make_unique<RandomTier>(slow_, slow_pages_, random_()), WriteBehind::kByCaller);
     kept_.clear();
     for (const TierPage& page : tier_->take_stored()) {
-      kept_[page.page] = {page.name.high, true};
+      kept_[page.page] = {page.name.high, true, true};
     }
   }
-  // Blocks that were saved while the slow tier took some survive.
+  // After a flush, while the slow tier takes blocks, it has all that the stack promises.
+  void check_all_durable() {
+    for (const auto& [page, kept] : kept_) {
+      const auto found = slow_.pages.find(page);
+      ASSERT_TRUE(found != slow_.pages.end()) << page;
+      ASSERT_EQ(found->second.second, bytes_of(kept.seed)) << page;
+    }
+  }
+  // Blocks that were saved while the slow tier took some survive, unless they were urgent.
   void check_durable() {
     for (const auto& [page, kept] : kept_) {
       if (!kept.durable) continue;
@@ -319,6 +460,8 @@ class StackedTierWorkload {
     move.loads = loads;
     move.seed = loads ? found->second.seed : ++seeds_;
     move.slow_accepted = slow_.accepts;
+    move.turns = turns_;
+    move.urgent = random_.below(2) == 0;
     move.block = loads ? Bytes(kBlock) : bytes_of(move.seed);
     busy_.insert(page);
     if (loads) {
@@ -326,7 +469,8 @@ class StackedTierWorkload {
       tier_->load(ids_, page_of(page, move.seed), move.block);
     } else {
       kept_.erase(page);
-      tier_->save(ids_, page_of(page, move.seed), move.block);
+      tier_->save(ids_, move.urgent ? urgent_page(page, move.seed) : page_of(page, move.seed),
+                  move.block);
     }
   }
   void take_ends() {
@@ -343,14 +487,17 @@ class StackedTierWorkload {
     for (const TierPage& page : lost) {
       const auto found = kept_.find(page.page);
       if (found == kept_.end() || page_of(0, found->second.seed).name != page.name) continue;
-      EXPECT_FALSE(found->second.durable);
+      EXPECT_FALSE(found->second.never_lost);
       kept_.erase(found);
     }
   }
   void take_end(const Move& move, const Status& status) {
     if (!move.loads) {
-      EXPECT_TRUE(status || fails_ || !move.slow_accepted);
-      if (status) kept_[move.page] = {move.seed, move.slow_accepted && !fails_};
+      // A save that waits for its page's write begins later, when the slow tier may take none.
+      const bool accepted = move.slow_accepted && move.turns == turns_;
+      EXPECT_TRUE(status || fails_ || !accepted);
+      const bool never_lost = accepted && !fails_;
+      if (status) kept_[move.page] = {move.seed, never_lost && !move.urgent, never_lost};
       return;
     }
     if (status) {
@@ -360,7 +507,8 @@ class StackedTierWorkload {
     }
     // Only what was lost while its load was under way may be missing.
     const auto found = kept_.find(move.page);
-    EXPECT_TRUE(fails_ || found == kept_.end() || (!found->second.durable && fast_.drops_one_in));
+    EXPECT_TRUE(fails_ || found == kept_.end() ||
+                (!found->second.never_lost && fast_.drops_one_in));
     if (status.error().code == ErrorCode::kUnavailable) return;
     tier_->erase(move.page);
     kept_.erase(move.page);
@@ -378,6 +526,7 @@ class StackedTierWorkload {
   std::set<std::int32_t> busy_;
   std::uint64_t ids_ = 0;
   std::uint64_t seeds_ = 0;
+  int turns_ = 0;  // how often the slow tier began or ended to take blocks
   std::int64_t loaded_ = 0;
 };
 

@@ -66,7 +66,7 @@ UnitStore::Unit UnitStore::take_units(std::size_t count) {
 void UnitStore::drop(std::int32_t page) {
   Page& dropped = at(page);
   if (dropped.first == kNoUnit) return;
-  unlink(page);
+  if (!dropped.kept) unlink(page);
   while (dropped.first != kNoUnit) {
     const Unit unit = dropped.first;
     dropped.first = next_[unit];
@@ -86,6 +86,7 @@ Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes,
     drop(page);
     if (count > next_.size()) return resource_exhausted("the memory of the tier is too small");
     while (num_free_ + num_fresh_ < count) {
+      if (oldest_ == kNoPage) return resource_exhausted("all blocks of the tier are kept");
       dropped.push_back(oldest_);
       drop(oldest_);
     }
@@ -101,7 +102,7 @@ Status UnitStore::put(std::int32_t page, std::span<const std::byte> bytes,
   put.first = first;
   put.bytes = bytes.size();
   put.hash = hash;
-  link_newest(page);
+  if (!put.kept) link_newest(page);
   return {};
 }
 
@@ -123,9 +124,21 @@ Result<std::size_t> UnitStore::get(std::int32_t page, std::span<std::byte> out) 
   return found.bytes;
 }
 
+void UnitStore::keep(std::int32_t page) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(at(page).kept, true) || at(page).first == kNoUnit) return;
+  unlink(page);
+}
+
+void UnitStore::release(std::int32_t page) {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(at(page).kept, false) || at(page).first == kNoUnit) return;
+  link_newest(page);
+}
+
 void UnitStore::touch(std::int32_t page) {
   const std::lock_guard lock(mutex_);
-  if (at(page).first == kNoUnit) return;
+  if (at(page).first == kNoUnit || at(page).kept) return;
   unlink(page);
   link_newest(page);
 }
@@ -137,9 +150,10 @@ void UnitStore::erase(std::int32_t page) {
 
 void UnitStore::clear(std::vector<std::int32_t>& dropped) {
   const std::lock_guard lock(mutex_);
-  while (oldest_ != kNoPage) {
-    dropped.push_back(oldest_);
-    drop(oldest_);
+  for (std::int32_t page = 0; page < num_pages(); ++page) {
+    if (at(page).first == kNoUnit) continue;
+    dropped.push_back(page);
+    drop(page);
   }
   next_ = {};
   free_ = kNoUnit;

@@ -1,8 +1,8 @@
 // UnitStore: byte strings of various sizes in memory of a fixed size, one for each page number. The
 // memory is divided into units. A string takes as many units as it needs, anywhere, so memory is
 // lost at the end of its last unit only, and nothing is ever moved. When no unit is free, the
-// string that was used least recently makes room. Each string is checked with a hash when it is
-// read.
+// string that was used least recently makes room, except those of pages that are kept. Each string
+// is checked with a hash when it is read.
 //
 // The system supplies memory as units are first used. Owner: a tier. Threads: put(), get() and
 // clear() are called by one thread, all others by any. REQUIRES: no put() or get() of a page runs
@@ -32,13 +32,16 @@ class UnitStore {
   std::int64_t unit_bytes() const { return unit_bytes_; }
 
   // Replaces the page's string. Appends the pages whose strings made room to `dropped`.
-  // kResourceExhausted: all units together are too few.
+  // kResourceExhausted: all units together, without those of kept pages, are too few.
   Status put(std::int32_t page, std::span<const std::byte> bytes,
              std::vector<std::int32_t>& dropped);
   // Copies the page's string to the front of `out`; returns its size. kNotFound: the page has none.
   // kInvalidArgument: its bytes were changed. REQUIRES: `out` is large enough.
   Result<std::size_t> get(std::int32_t page, std::span<std::byte> out) const;
 
+  // The page's strings, this one and later ones, make no room for others until release().
+  void keep(std::int32_t page);
+  void release(std::int32_t page);
   void touch(std::int32_t page);
   void erase(std::int32_t page);
   // Erases all strings, appends their pages to `dropped`, and gives the memory back to the system.
@@ -57,7 +60,8 @@ class UnitStore {
     Unit first = kNoUnit;
     std::size_t bytes = 0;
     Hash128 hash;
-    // Its neighbours by time of use; the pages that have a string.
+    bool kept = false;
+    // Its neighbours by time of use; the pages that have a string and are not kept.
     std::int32_t older = kNoPage;
     std::int32_t newer = kNoPage;
   };

@@ -47,6 +47,35 @@ TEST(UnitStore, AStringLargerThanTheMemoryIsRefusedAndThePageIsEmpty) {
   EXPECT_EQ(store->held_bytes(), 0);
 }
 
+TEST(UnitStore, KeptStringsMakeNoRoomUntilTheyAreReleased) {
+  const auto store = make_store(256, 64, 8);
+  std::vector<std::int32_t> dropped;
+  SplitMix64 random(3);
+  const UnitBytes first = some_bytes(random, 64);
+  store->keep(0);
+  ASSERT_TRUE(store->put(0, first, dropped));
+  ASSERT_TRUE(store->put(1, some_bytes(random, 64), dropped));
+  store->keep(1);
+  store->touch(1);
+  for (std::int32_t page = 2; page < 8; ++page) {
+    ASSERT_TRUE(store->put(page, some_bytes(random, 64), dropped));
+  }
+  EXPECT_EQ(dropped, (std::vector<std::int32_t>{2, 3, 4, 5}));
+  UnitBytes out(256);
+  EXPECT_TRUE(store->get(0, out));
+  EXPECT_EQ(store->put(7, some_bytes(random, 200), dropped).error().code,
+            ErrorCode::kResourceExhausted)
+      << "two of the four units are kept";
+  store->release(0);
+  store->release(1);
+  dropped.clear();
+  EXPECT_TRUE(store->put(7, some_bytes(random, 200), dropped));
+  EXPECT_EQ(dropped, (std::vector<std::int32_t>{0, 1})) << "in the order of release";
+  store->keep(7);
+  store->clear(dropped);
+  EXPECT_EQ(dropped.back(), 7);
+}
+
 TEST(UnitStore, EveryDamagedByteIsNoticed) {
   const auto store = make_store(1024, 64, 4);
   std::vector<std::int32_t> dropped;

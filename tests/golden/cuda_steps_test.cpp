@@ -86,7 +86,7 @@ class CudaStepsTest : public testing::Test {
     return fixture.run_to_end();
   }
 
-  static std::unique_ptr<KvTier> open_ram() {
+  static std::unique_ptr<RamTier> open_ram() {
     auto tier = RamTier::open({.max_bytes = 200 * kBlockBytes, .block_bytes = kBlockBytes});
     EXPECT_TRUE(tier) << tier.error().message;
     return *std::move(tier);

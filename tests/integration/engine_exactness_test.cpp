@@ -166,7 +166,7 @@ class EngineExactnessLateTest : public EngineExactnessTest {
                                           const Clock& /*clock*/) {
     return ram_of(600, block_bytes);
   }
-  static std::unique_ptr<KvTier> ram_of(std::int64_t blocks, std::int64_t block_bytes) {
+  static std::unique_ptr<RamTier> ram_of(std::int64_t blocks, std::int64_t block_bytes) {
     auto tier = RamTier::open({.max_bytes = blocks * block_bytes,
                                .block_bytes = static_cast<std::uint64_t>(block_bytes)});
     EXPECT_TRUE(tier) << tier.error().message;
