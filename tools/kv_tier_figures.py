@@ -4,12 +4,16 @@
     tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure saving [--pairs 5]
     tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure restart [--tokens 4000]
     tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure burst [--answers 256]
+    tools/kv_tier_figures.py build/release/apps/sluice MODEL FOLDER --figure sharegpt \
+        --profile FILE
 
 saving:  gaps between the tokens of a stream while another client sends new prompts at fixed
          times, with --kv-disk and without it.
 restart: the next turn of a chat after a restart, its KV cold on the disk, beside the time that the
          disk needs for these bytes and the processor for the new tokens.
 burst:   many prompts at once with KV memory for three of them: `fair` over `stall-free`.
+sharegpt: a burst with ShareGPT lengths under `fair`, over the same schedule with free paging, which
+         `sluice simulate` plans from the machine's profile (`sluice profile MODEL --output FILE`).
 """
 
 import argparse
@@ -22,6 +26,7 @@ import random
 import re
 import shutil
 import statistics
+import subprocess
 import threading
 import time
 
@@ -229,25 +234,93 @@ def show_burst(args):
               f"{sum(a == b for a, b in zip(fair[3], base[3]))} of {args.clients} |", flush=True)
 
 
+# ---------------------------------------------------------------- sharegpt
+
+def lengths_burst(args, memory_tokens, *options):
+    """The summary of `bench serve` for one burst, and the blocks that were saved and loaded."""
+    memory = memory_tokens * kv_bytes_per_token(args.model)
+    with Server(args, "--kv-cache-memory", f"{memory // 1024}KiB", *fair_options(args),
+                *options) as server:
+        server.complete(random_prompt(random.Random(3), 32), 2)
+        output = subprocess.run(
+            [args.binary, "bench", "serve", "--base-url", f"http://127.0.0.1:{server.port}",
+             *lengths_options(args), "--num-prompts", str(args.clients), "--ignore-eos",
+             "--vocab-size", "2900", "--json", "--no-progress"],
+            check=True, stdout=subprocess.PIPE, text=True).stdout
+        saved, loaded = (server.metric(f"kv_tier_blocks_{kind}_total")
+                         for kind in ("saved", "loaded"))
+    return json.loads(output), f"{saved:.0f}, {loaded:.0f}"
+
+
+def context_of(args):
+    return math.ceil(8192 * args.length_scale / BLOCK) * BLOCK + BLOCK
+
+
+def lengths_options(args):
+    return ["--lengths", "sharegpt", "--length-scale", str(args.length_scale), "--seed", "1"]
+
+
+def fair_options(args):
+    """The same for both. A profile may not reach to the server's usual budget."""
+    return ["--scheduler", "fair", "--token-budget", "256", "--max-num-seqs", str(args.clients),
+            "--max-model-len", str(context_of(args))]
+
+
+def simulate_lengths(args, memory_tokens):
+    output = subprocess.run(
+        [args.binary, "simulate", "--profile", args.profile, *lengths_options(args), "--qps", "inf",
+         "--num-requests", str(args.clients), "--kv-tokens", str(memory_tokens),
+         *fair_options(args), "--kv-tier", "free", "--json", "--no-progress"],
+        check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(output)
+
+
+def show_sharegpt(args):
+    if not args.profile:
+        raise SystemExit("--figure sharegpt needs --profile FILE (sluice profile MODEL --output)")
+    small, all_tokens = 2 * context_of(args), args.clients * context_of(args)
+    print(f"{args.clients} calls at once, ShareGPT lengths x {args.length_scale}, KV memory of "
+          f"{small} tokens, {context_of(args)} at most in a call")
+    print("| | mean completion | makespan | mean TTFT | blocks saved, loaded |\n"
+          "|---|---|---|---|---|")
+    ideal = simulate_lengths(args, small)
+
+    def show(name, summary, paged=""):
+        ratios = [summary[key] / ideal[key] for key in ("mean_e2el_ms", "duration", "mean_ttft_ms")]
+        print(f"| {name} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) +
+              f" | {paged} |", flush=True)
+
+    show("simulated: free paging", ideal)
+    show("simulated: KV memory for all", simulate_lengths(args, all_tokens))
+    show("KV memory for all", *lengths_burst(args, all_tokens))
+    for _ in range(args.rounds):
+        show("`--kv-disk`", *lengths_burst(args, small, *disk_option(args)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("binary")
     parser.add_argument("model")
     parser.add_argument("folder", help="on the disk that is measured")
-    parser.add_argument("--figure", required=True, choices=["saving", "restart", "burst"])
+    parser.add_argument("--figure", required=True,
+                        choices=["saving", "restart", "burst", "sharegpt"])
     parser.add_argument("--kv-cache-mib", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=5, help="saving: of runs")
     parser.add_argument("--stream", type=int, default=1500, help="saving: tokens of the stream")
     parser.add_argument("--prompt", type=int, default=200, help="saving: tokens of a prompt beside")
     parser.add_argument("--interval-ms", type=float, default=20, help="saving: between prompts")
     parser.add_argument("--tokens", type=int, default=4000, help="restart: of the chat")
-    parser.add_argument("--rounds", type=int, default=3, help="restart: of restarts")
-    parser.add_argument("--clients", type=int, default=32, help="burst: at once")
+    parser.add_argument("--rounds", type=int, default=3, help="restart, sharegpt: of runs")
+    parser.add_argument("--clients", type=int, default=32, help="burst, sharegpt: at once")
     parser.add_argument("--answers", type=int, default=256, help="burst: tokens of an answer")
+    parser.add_argument("--length-scale", type=float, default=0.125,
+                        help="sharegpt: times the tokens of the distribution")
+    parser.add_argument("--profile", help="sharegpt: of this machine and model")
     args = parser.parse_args()
     os.makedirs(args.folder, exist_ok=True)
     os.environ["XDG_STATE_HOME"] = os.path.join(args.folder, "state")
-    {"saving": show_saving, "restart": show_restart, "burst": show_burst}[args.figure](args)
+    {"saving": show_saving, "restart": show_restart, "burst": show_burst,
+     "sharegpt": show_sharegpt}[args.figure](args)
 
 
 if __name__ == "__main__":
