@@ -177,6 +177,7 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   executor_->take_lost_pages(lost_pages_);
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
+  if (const auto ended = scheduler_->take_ended_stream()) executor_->end_stream(*ended);
   const PagingStats& paging = scheduler_->paging_stats();
   stats_.saved_blocks = paging.saved_blocks;
   stats_.loaded_blocks = paging.loaded_blocks;
@@ -259,7 +260,9 @@ void Engine::report_row(const RowCommit& commit) {
 
 // Removes a request whose last choice has ended from the map, but keeps it until the next step.
 void Engine::retire(const Sequence& sequence) {
-  if (sequence.streamed_blocks > 0) executor_->end_stream(sequence.id);
+  if (sequence.streamed_blocks > 0 && !scheduler_->keeps_stream(sequence.id)) {
+    executor_->end_stream(sequence.id);
+  }
   const auto found = active_.find(sequence.request->id);
   CHECK(found != active_.end());
   if (--found->second->unfinished > 0) return;
@@ -385,6 +388,7 @@ void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
 bool Engine::has_work() const {
   return !failure_ &&
          (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work() ||
+          scheduler_->keeps_stream() ||
           (kv_limit_ > 0 && kv_->options().chunk_blocks > 0 &&
            executor_->kv_backed_blocks() > kv_limit_) ||
           kv_->has_wrong_pages() || (kv_->num_unsaved() > 0 && executor_->tier_accepts_saves()));

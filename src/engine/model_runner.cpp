@@ -242,7 +242,9 @@ Status ModelRunner::move_blocks(const BatchPlan& plan) {
 Status ModelRunner::start_transfers(const BatchPlan& plan) {
   for (const std::int32_t page : plan.wrong_pages) pages_->erase(page);
   if (plan.transfers.empty()) return {};
+  if (streamed_) streamed_->start_moves(plan, arena_->region_base(RegionKind::kKv));
   for (const PlanTransfer& transfer : plan.transfers) {
+    if (moves_stream(transfer.kind)) continue;
     if (transfer.kind != TransferKind::kLoadAdapter) {
       CHECK(pages_.has_value());
       const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
@@ -318,10 +320,15 @@ Status ModelRunner::collect(StepResult& out) {
 
 Status ModelRunner::poll(std::vector<TransferResult>& completed) {
   if (pages_) RETURN_IF_ERROR(pages_->poll(completed));
+  if (streamed_) streamed_->poll_moves(completed);
   return transfers_ ? transfers_->poll(completed) : Status{};
 }
 
 Status ModelRunner::wait_for_transfer(Duration at_most) {
+  if (streamed_ && streamed_->moves()) {
+    streamed_->wait_for_moves(at_most);
+    return {};
+  }
   if (transfers_ && !transfers_->idle()) return transfers_->wait(at_most);
   return pages_ && !pages_->idle() ? pages_->wait(at_most) : Status{};
 }

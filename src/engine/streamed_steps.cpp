@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace sluice {
 
@@ -14,17 +15,13 @@ StreamedSteps::StreamedSteps(const KvLayout& layout, const StreamShape& shape,
   CHECK(shape.max_blocks > 0);
 }
 
+StreamedSteps::~StreamedSteps() { static_cast<void>(stream_.wait(moves_)); }
+
 Status StreamedSteps::begin(const PlanRow& row, std::int32_t blocks, std::span<const BlockId> pool,
                             std::byte* kv_base, DType dtype) {
   status_ = {};
-  if (!has_file_ || row.sequence != sequence_) {
-    CHECK(row.context_len == 0);
-    has_file_ = false;
-    RETURN_IF_ERROR(begin_file(blocks));
-    sequence_ = row.sequence;
-    has_file_ = true;
-  }
-  CHECK(blocks == blocks_);
+  CHECK(row.context_len == 0 || (has_file_ && row.sequence == sequence_));
+  RETURN_IF_ERROR(begin_file({row.sequence, blocks}));
   context_ = row.context_len;
   end_ = row.context_len + row.query_len;
   place_windows(row, pool, kv_base);
@@ -42,12 +39,86 @@ Status StreamedSteps::begin(const PlanRow& row, std::int32_t blocks, std::span<c
   return {};
 }
 
-Status StreamedSteps::begin_file(std::int32_t blocks) {
-  blocks_ = blocks;
-  const std::int32_t slices = shape_.window_slices(blocks);
+Status StreamedSteps::begin_file(const StreamFile& wanted) {
+  if (has_file_ && wanted.sequence == sequence_) {
+    CHECK(wanted.blocks == blocks_);
+    return {};
+  }
+  has_file_ = false;
+  blocks_ = wanted.blocks;
+  const std::int32_t slices = shape_.window_slices(blocks_);
   const KvStream::Shape file{num_layers(), slices / shape_.piece_blocks, shape_.piece_blocks,
                              layout_.layer_bytes};
-  return stream_.begin(file);
+  RETURN_IF_ERROR(stream_.begin(file));
+  sequence_ = wanted.sequence;
+  has_file_ = true;
+  return {};
+}
+
+void StreamedSteps::start_moves(const BatchPlan& plan, std::byte* kv_base) {
+  if (plan.stream_file.sequence == 0) return;
+  CHECK(moving_.empty());
+  for (const PlanTransfer& transfer : plan.transfers) {
+    if (moves_stream(transfer.kind)) moving_.push_back(transfer.id);
+  }
+  move_status_ = begin_moves(plan, kv_base);
+}
+
+Status StreamedSteps::begin_moves(const BatchPlan& plan, std::byte* kv_base) {
+  RETURN_IF_ERROR(begin_file(plan.stream_file));
+  // Blocks of a group follow each other.
+  std::vector<PagedBlock> blocks;
+  bool reads = false;
+  const auto move_group = [&] {
+    if (blocks.empty()) return;
+    for (const std::int32_t layer :
+         layout_.groups[static_cast<std::size_t>(blocks.front().group)].layers) {
+      move_layer(layer, blocks, reads, kv_base);
+    }
+    blocks.clear();
+  };
+  for (const PlanTransfer& transfer : plan.transfers) {
+    if (!moves_stream(transfer.kind)) continue;
+    const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
+    if (!blocks.empty() &&
+        (block.group != blocks.back().group || block.depth != blocks.back().depth + 1)) {
+      move_group();
+    }
+    reads = transfer.kind == TransferKind::kReadStream;
+    blocks.push_back(block);
+  }
+  move_group();
+  return {};
+}
+
+// Blocks that follow each other, up to the end of a piece.
+void StreamedSteps::move_layer(std::int32_t layer, std::span<const PagedBlock> blocks, bool reads,
+                               std::byte* kv_base) {
+  const std::int64_t offset = layout_.layers[static_cast<std::size_t>(layer)].k_offset;
+  const std::int32_t piece = shape_.piece_blocks;
+  const std::int32_t first = blocks.front().depth / piece;
+  const std::int32_t count = (blocks.back().depth + 1) / piece - first;
+  std::vector<std::byte*>& slices = moved_slices_.emplace_back();
+  const auto address = [&](const PagedBlock& block) {
+    return kv_base + block.block * layout_.block_bytes + offset;
+  };
+  // No layer sees what a piece lacks at its front; another block's bytes take the place.
+  slices.resize(static_cast<std::size_t>(blocks.front().depth % piece), address(blocks.front()));
+  CHECK(!reads || slices.empty());
+  for (const PagedBlock& block : blocks) slices.push_back(address(block));
+  CHECK(slices.size() == static_cast<std::size_t>(count * piece));
+  const KvStream::Range range{layer, first, count};
+  reads ? stream_.load(moves_, range, slices) : stream_.save(moves_, range, slices);
+}
+
+void StreamedSteps::poll_moves(std::vector<TransferResult>& completed) {
+  if (moving_.empty() || !stream_.wait_for(moves_, Duration(0))) return;
+  const Status ended = stream_.wait(moves_);
+  const Status& status = move_status_ ? ended : move_status_;
+  if (!status) log_warning("blocks of a long request were not moved: " + status.error().message);
+  for (const TransferId id : moving_) completed.push_back({.id = id, .failed = !status});
+  moving_.clear();
+  moved_slices_.clear();
 }
 
 void StreamedSteps::place_windows(const PlanRow& row, std::span<const BlockId> pool,
@@ -152,6 +223,7 @@ Status StreamedSteps::finish() {
 
 void StreamedSteps::end(SequenceId sequence) {
   if (!has_file_ || sequence != sequence_) return;
+  CHECK(moving_.empty());
   stream_.end();
   has_file_ = false;
 }

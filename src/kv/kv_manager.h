@@ -91,6 +91,12 @@ enum class LoadStart : std::uint8_t {
   kNoMemory,
 };
 
+// Blocks [first, end) of a prompt.
+struct BlockRange {
+  std::int32_t first = 0;
+  std::int32_t end = INT32_MAX;
+};
+
 // A block of a prompt: the block's index in the prompt, its group of layers, and its id (null: it
 // is not in memory).
 struct BlockPlace {
@@ -271,9 +277,21 @@ class KvManager {
   // Takes blocks for those blocks of the first `tokens` tokens that only the tier has, and holds
   // those that are in memory (without a page). Appends all of them to `blocks`; the caller ends
   // each load, and when all have ended lets go of each block, the last one first. Without kStarted
-  // nothing has changed. REQUIRES: match_with_tier() gave `tokens`.
+  // nothing has changed. `range`: only these of the prompt's blocks. REQUIRES: match_with_tier()
+  // gave `tokens`.
   LoadStart begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
-                        Hash128 tenant, std::vector<PagedBlock>& blocks);
+                        Hash128 tenant, std::vector<PagedBlock>& blocks, BlockRange range = {});
+  // Takes and holds a free block, for full contents that the caller has elsewhere: block `index` of
+  // a prompt. Nothing when none is available.
+  std::optional<PagedBlock> begin_fill(Hash128 name, std::int32_t group, std::int32_t index);
+  // With `filled` the block gets its name and its place in the line to be saved. It is let go.
+  void end_fill(const PagedBlock& block, const BlockOwner& owner, bool filled);
+  // The tier's copies of a prefix were used: the first block makes room last.
+  void touch_saved(std::span<const Hash128> names);
+  // Whether the block is in memory or in the tier.
+  bool is_kept(Hash128 name, std::int32_t group) const {
+    return cache_.find(name, group) != kNullBlock || tier_.find(name, group) != TierIndex::kNoPage;
+  }
   // The block gets its name when the load has succeeded. False: it did not, or the name was
   // forgotten meanwhile. REQUIRES: it has a page.
   bool end_load(const PagedBlock& block, PageLoadEnd end);
@@ -376,6 +394,7 @@ class KvManager {
   ReuseOrder note_unused(BlockId id);
   void line_up(BlockId id);
   void hold_for_paging(BlockId id);
+  BlockId empty_block();
   bool has_tier() const { return tier_.num_pages() > 0; }
   BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);
   void emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,

@@ -23,13 +23,14 @@ std::int32_t KvManager::match_with_tier(const BlockNames& names, std::int32_t ma
 }
 
 LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
-                                 Hash128 tenant, std::vector<PagedBlock>& blocks) {
+                                 Hash128 tenant, std::vector<PagedBlock>& blocks,
+                                 BlockRange range) {
   const std::int32_t size = options_.block_size;
-  const std::int32_t end = blocks_for(tokens);
+  const std::int32_t end = std::min(blocks_for(tokens), range.end);
   const auto visit = [&](auto visitor) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const std::int32_t first = first_visible_block(tokens, window(g), size);
-      for (std::int32_t b = first; b < end; ++b) {
+      for (std::int32_t b = std::max(first, range.first); b < end; ++b) {
         visitor(names.name(b, tokens, size), g, b);
       }
     }
@@ -63,15 +64,42 @@ LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, H
   for (std::size_t i = held; i < blocks.size(); ++i) {
     PagedBlock& block = blocks[i];
     if (block.page == TierIndex::kNoPage) continue;
-    block.block = pool_.front();
-    if (cache_.holds(block.block)) {
-      cache_.erase(block.block);
-      --free_cached_;
-    }
+    block.block = empty_block();
     hold_for_paging(block.block);
     tier_.begin_load(block.page);
   }
   return LoadStart::kStarted;
+}
+
+// The free block that is reused next, without its name.
+BlockId KvManager::empty_block() {
+  const BlockId id = pool_.front();
+  if (cache_.holds(id)) {
+    cache_.erase(id);
+    --free_cached_;
+  }
+  return id;
+}
+
+void KvManager::touch_saved(std::span<const Hash128> names) {
+  const auto deepest = static_cast<std::int32_t>(names.size()) - 1;
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) tier_.touch(*name, g, deepest);
+  }
+}
+
+std::optional<PagedBlock> KvManager::begin_fill(Hash128 name, std::int32_t group,
+                                                std::int32_t index) {
+  if (num_available_blocks() <= 0) return std::nullopt;
+  PagedBlock block{.group = group, .name = name, .tenant = {}, .depth = index};
+  block.block = empty_block();
+  hold_for_paging(block.block);
+  return block;
+}
+
+void KvManager::end_fill(const PagedBlock& block, const BlockOwner& owner, bool filled) {
+  if (filled) give_name(block.block, block.name, block.group, owner, block.depth);
+  let_go(block);
 }
 
 std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::int32_t group,
@@ -85,11 +113,7 @@ std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::in
   if (block.block == kNullBlock) {
     block.page = tier_.find(name, group);
     if (block.page == TierIndex::kNoPage || tier_.under_way(block.page)) return std::nullopt;
-    block.block = pool_.front();
-    if (cache_.holds(block.block)) {
-      cache_.erase(block.block);
-      --free_cached_;
-    }
+    block.block = empty_block();
     tier_.begin_load(block.page);
   }
   hold_for_paging(block.block);

@@ -296,6 +296,12 @@ Status KvStream::wait(Batch& batch) {
   return *std::exchange(state.error, std::nullopt);
 }
 
+bool KvStream::wait_for(Batch& batch, Duration at_most) {
+  Batch::State& state = *batch.state_;
+  std::unique_lock lock(state.mutex);
+  return state.ended.wait_for(lock, at_most, [&] { return state.under_way == 0; });
+}
+
 KvStream::Bytes KvStream::bytes() const { return {impl_->loaded, impl_->saved}; }
 
 }  // namespace sluice

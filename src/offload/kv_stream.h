@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "offload/file_io.h"
 
@@ -86,6 +87,8 @@ class KvStream {
   void save(Batch& batch, const Range& range, std::span<std::byte* const> slices);
   // Waits until the batch has ended. The first error of it, if there was one.
   Status wait(Batch& batch);
+  // Returns whether the batch has ended by then.
+  bool wait_for(Batch& batch, Duration at_most);
 
   // Since the start.
   struct Bytes {

@@ -79,6 +79,13 @@ struct SlotAssignment {
   std::int32_t adapter_slot = -1;
 };
 
+// The file of a streamed sequence. It is made when something is moved to it or the sequence has its
+// first row.
+struct StreamFile {
+  SequenceId sequence = 0;
+  std::int32_t blocks = 0;  // of positions, that the sequence will have at most
+};
+
 struct BatchPlan {
   std::uint64_t step = 0;
   TimePoint planned_at;
@@ -96,6 +103,10 @@ struct BatchPlan {
   // Not 0: the only row is of a streamed sequence (kv/stream_shape.h), and this is the
   // largest number of blocks of positions that it will have. Its table has its windows' blocks.
   std::int32_t streamed_blocks = 0;
+  // The file of the transfers from or to a stream. They move whole pieces, by group in ascending
+  // order, and end before the next ones are planned. A piece that is written may lack blocks that
+  // no layer of its group sees any more, at its front.
+  StreamFile stream_file;
   // 0: unchanged. Otherwise the executor shall back KV memory for this many blocks, the null block
   // included. A refusal is data (ResourceView::kv_growth_failed), never an error.
   std::int32_t kv_blocks = 0;
@@ -127,6 +138,7 @@ struct BatchPlan {
     pages.clear();
     wrong_pages.clear();
     streamed_blocks = 0;
+    stream_file = {};
     kv_blocks = 0;
     preempted.clear();
     ended.clear();

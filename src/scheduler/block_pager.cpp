@@ -59,6 +59,14 @@ void BlockPager::note_admitted(Sequence& sequence, std::int32_t slot, std::int32
   stats_.met += back_.active(slot) ? 1 : 0;
 }
 
+StreamFetch BlockPager::fetch_stream(Sequence& sequence, const StreamShape& shape,
+                                     Headroom headroom, TransferId& next_id, BatchPlan& plan) {
+  const bool looked = sequence.paging == Paging::kDone;
+  const StreamFetch fetched = stream_.fetch(sequence, shape, headroom, next_id, plan);
+  if (!looked && fetched == StreamFetch::kDone) note_hits(sequence.streamed_kept);
+  return fetched;
+}
+
 std::int32_t BlockPager::take_loaded(std::int32_t slot, std::int32_t position) {
   const std::int32_t end = back_.take(slot, position);
   note_hits(end - position);
@@ -76,6 +84,14 @@ bool BlockPager::complete(const TransferResult& result, TimePoint now) {
     return result.id >= each.first && result.id < each.first + static_cast<TransferId>(each.moves);
   });
   if (load == loads_.end()) {
+    if (stream_.owns(result.id)) {
+      if (stream_.loads()) {
+        ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);
+        loads_ended_ = true;
+      }
+      stream_.complete(result);
+      return true;
+    }
     if (back_.empty() || !back_.complete(result)) return complete_save(result);
     ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);
     loads_ended_ = true;
@@ -170,7 +186,7 @@ void BlockPager::check_integrity() const {
     CHECK(load.sequence->paging == Paging::kLoading);
   }
   back_.check_integrity();
-  held += static_cast<std::size_t>(back_.num_held());
+  held += static_cast<std::size_t>(back_.num_held() + stream_.num_held());
   CHECK(held == static_cast<std::size_t>(kv_.num_paging()));
   CHECK(saves_.size() <= std::size_t{kMaxSaves});
 }

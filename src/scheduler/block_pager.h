@@ -17,6 +17,8 @@
 // and none is started while blocks are loaded. Only when sequences take turns
 // in contended memory, saves go beside loads and come first in a plan: they make the room.
 //
+// Sequences that are streamed have their blocks in a file (stream_pages.h).
+//
 // Owner: the scheduler's state. Threads: the engine's. Allocation: when loads start; without a tier
 // none.
 #pragma once
@@ -29,6 +31,7 @@
 #include "scheduler/back_loads.h"
 #include "scheduler/batch_plan.h"
 #include "scheduler/paging_costs.h"
+#include "scheduler/stream_pages.h"
 #include "scheduler/transfer.h"
 
 namespace sluice {
@@ -55,11 +58,11 @@ class BlockPager {
 
   // `least_tokens`: as in BackLoads; `near`: as in PagingCosts. REQUIRES: kv outlives this.
   BlockPager(KvManager& kv, std::int32_t least_tokens, double near)
-      : kv_(kv), costs_(near), back_(kv, costs_, least_tokens) {}
+      : kv_(kv), costs_(near), back_(kv, costs_, least_tokens), stream_(kv) {}
 
   bool has_tier() const { return kv_.tier().num_pages() > 0; }
   // Whether transfers are under way.
-  bool busy() const { return loads_under_way() || !saves_.empty(); }
+  bool busy() const { return loads_under_way() || !saves_.empty() || stream_.busy(); }
   const PagingStats& stats() const { return stats_; }
 
   // Starts the loads for a sequence that could be admitted now, unless computing is faster. Whether
@@ -72,6 +75,11 @@ class BlockPager {
                      BatchPlan& plan);
   BackLoads& back() { return back_; }
   const BackLoads& back() const { return back_; }
+  StreamPages& stream() { return stream_; }
+  const StreamPages& stream() const { return stream_; }
+  // StreamPages::fetch().
+  StreamFetch fetch_stream(Sequence& sequence, const StreamShape& shape, Headroom headroom,
+                           TransferId& next_id, BatchPlan& plan);
   // BackLoads::take().
   std::int32_t take_loaded(std::int32_t slot, std::int32_t position);
   // The sequence has ended. Its loads go on: others may follow them.
@@ -136,6 +144,7 @@ class BlockPager {
   bool loads_ended_ = false;
   PagingCosts costs_;
   BackLoads back_;
+  StreamPages stream_;
   std::int64_t unpriced_tokens_ = 0;  // hits from before the price of computing was known
   PagingStats stats_;
 };

@@ -65,8 +65,9 @@ void Commit::row(std::int32_t index, const PlanRow& row) {
   commit.sequence->in_flight -= advanced;
   if (commit.sequence->cancel_requested) {
     commit.sequence->computed += advanced;
-    const bool failed = result_.rows[static_cast<std::size_t>(index)].failed;
-    if (failed) commit.sequence->cancel_reason = FinishReason::kError;
+    const RowResult& result = result_.rows[static_cast<std::size_t>(index)];
+    if (result.lost_kv) commit.sequence->cancel_reason = FinishReason::kLostKv;
+    if (result.failed) commit.sequence->cancel_reason = FinishReason::kError;
     out_.push_back(commit);
     if (r.in_flight[s] == 0) finish_cancelled(row.slot);
     return;
@@ -158,6 +159,11 @@ void end_streamed_step(SchedulerState& state, const BatchPlan& plan, TimePoint n
   state.last_end = now;
   state.last_commit = now;
   state.streams.due = now + (now - plan.planned_at);
+  const PlanRow& row = plan.rows.front();
+  const bool prompt = row.context_len < state.running.prompt_len[RunningSet::index(row.slot)];
+  if (prompt && row.query_len > 1) {
+    state.pager.stream().note_chunk(row.query_len, now - plan.planned_at);
+  }
 }
 
 // The price of computing prompts, against that of loading them.

@@ -225,6 +225,8 @@ class PlanPass {
   // Called before the policy. Preempts the newest sequences while more blocks are held than the KV
   // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();
+  // Called before the policy. Moves blocks of a streamed sequence to the prefix cache.
+  void keep_streamed();
   // Called before the policy. Gives the first sequence of the lane (stream_lane.h) its slot and
   // blocks, if they are there. Takes them from one that keeps other adapters waiting.
   void admit_stream();
@@ -252,6 +254,9 @@ class PlanPass {
   void hold_newest();
   bool owes_its_adapter(std::int32_t slot) const;
   bool take_window(const Sequence& sequence);
+  Headroom window_headroom();
+  bool has_file(const Sequence& sequence);
+  bool has_fetched(Sequence& sequence);
   void begin_stream(const WaitingEntry& entry);
   std::int32_t growth_reserve() const;
   void end_stuck();

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "scheduler/plan_pass.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 
@@ -57,6 +58,25 @@ WaitingEntry SchedulerState::dequeue_stream(const Sequence& sequence) {
   return entry;
 }
 
+// Its last piece is not in the file.
+void SchedulerState::keep_streamed_names(const Sequence& sequence, FinishReason reason) {
+  StreamPages& pages = pager.stream();
+  if (reason == FinishReason::kError || reason == FinishReason::kLostKv) {
+    pages.forget(sequence, reason == FinishReason::kError);
+    return;
+  }
+  const std::int32_t most = std::max(sequence.computed, sequence.streamed_kept);
+  const std::int32_t end = std::min(most, static_cast<std::int32_t>(sequence.tokens.size())) /
+                           streams.shape.piece_tokens() * streams.shape.piece_tokens();
+  hashes = known_hashes(sequence);
+  if (sequence.request->block_hash_root && pages.file() == sequence.id) {
+    hasher.set_root(*sequence.request->block_hash_root);
+    hasher.extend(std::span(sequence.tokens).first(RunningSet::index(end)), hashes);
+  }
+  const auto blocks = std::min(hashes.size(), RunningSet::index(end / kv.block_size()));
+  pages.end(sequence, std::span(hashes).first(blocks));
+}
+
 void SchedulerState::end_waiting_stream(Sequence& sequence, FinishReason reason) {
   finish(sequence, dequeue_stream(sequence).client, reason);
 }
@@ -92,6 +112,49 @@ bool PlanPass::owes_its_adapter(std::int32_t slot) const {
   return owner.computed / piece > owner.streamed_kept / piece;
 }
 
+void PlanPass::keep_streamed() {
+  StreamPages& pages = state_.pager.stream();
+  // Others get their next blocks first.
+  const std::int32_t spare = is_alone() ? 0 : growth_reserve();
+  const auto keep = [&] {
+    pages.keep(state_.streams.shape, tier_accepts_saves_, spare, now_, state_.next_transfer, plan_);
+  };
+  keep();
+  if (!pages.keeps_file() || state_.streams.waiting.empty()) return;
+  // The next sequence waits for these saves.
+  state_.pager.plan_saves(tier_accepts_saves_, SavesBesideLoads::kNo, SaveHaste::kUrgent,
+                          state_.next_transfer, plan_);
+  if (!state_.pager.busy()) keep();  // no block was left to be saved
+}
+
+// Whether the sequence has the file, or can have it. The blocks of the one before are kept first.
+bool PlanPass::has_file(const Sequence& sequence) {
+  StreamPages& pages = state_.pager.stream();
+  if (pages.file() == sequence.id || !pages.keeps_file()) return true;
+  if (state_.pager.busy() || !is_alone()) return false;
+  pages.drop_kept();
+  return true;
+}
+
+// Whether the sequence has the blocks that memory and the tier have, as far as they are worth it.
+bool PlanPass::has_fetched(Sequence& sequence) {
+  const auto fetch = [&] {
+    return state_.pager.fetch_stream(sequence, state_.streams.shape, window_headroom(),
+                                     state_.next_transfer, plan_);
+  };
+  StreamFetch fetched = fetch();
+  if (fetched == StreamFetch::kNoMemory && state_.kv_sizer.stop_release()) fetched = fetch();
+  if (fetched != StreamFetch::kNoMemory) return fetched == StreamFetch::kDone;
+  waiting_stream_ = SchedulerState::place_of(sequence);
+  if (state_.kv_sizer.can_grow()) {
+    state_.kv_sizer.want(state_.kv.last_shortage());
+    return false;
+  }
+  if (!is_alone() || state_.pager.busy()) return false;
+  state_.pager.stream().stop_fetch();
+  return fetch() == StreamFetch::kDone;
+}
+
 void PlanPass::admit_stream() {
   StreamLane& lane = state_.streams;
   if (lane.slot >= 0 && owes_its_adapter(lane.slot)) state_.yield_stream(plan_);
@@ -101,11 +164,23 @@ void PlanPass::admit_stream() {
   const auto older = [&](const WaitingEntry& other) {
     return other.sequence != nullptr && other.order < entry.order;
   };
-  if (std::ranges::none_of(waiting(), older) && take_window(*entry.sequence)) {
+  if (std::ranges::any_of(waiting(), older)) {
+    waiting_stream_ = entry.order;
+    return;
+  }
+  if (!has_file(*entry.sequence) || !has_fetched(*entry.sequence)) return;  // others go on
+  if (take_window(*entry.sequence)) {
     begin_stream(entry);
   } else {
     waiting_stream_ = entry.order;
   }
+}
+
+Headroom PlanPass::window_headroom() {
+  Headroom room;
+  room.spare_cached = state_.kv_sizer.can_grow();
+  if (!is_alone()) room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
+  return room;
 }
 
 // Blocks for the windows, in the slot that is given out next.
@@ -115,10 +190,7 @@ bool PlanPass::take_window(const Sequence& sequence) {
   const auto blocks =
       static_cast<std::int32_t>(state_.streams.shape.pool_blocks(sequence.streamed_blocks));
   const auto take = [&] {
-    Headroom room;
-    room.spare_cached = state_.kv_sizer.can_grow();
-    if (!is_alone()) room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
-    return state_.kv.admit_window(slot, blocks, room, changes_);
+    return state_.kv.admit_window(slot, blocks, window_headroom(), changes_);
   };
   if (take() || (state_.kv_sizer.stop_release() && take())) return true;
   if (state_.kv_sizer.can_grow()) {
@@ -138,7 +210,10 @@ void PlanPass::begin_stream(const WaitingEntry& entry) {
   Sequence& sequence = *entry.sequence;
   state_.dequeue_stream(sequence);
   state_.occupy(set().free_slots.back(), entry, sequence.streamed_kept);
-  if (sequence.num_preemptions == 0) sequence.first_scheduled = now_;
+  if (sequence.num_preemptions == 0) {
+    sequence.first_scheduled = now_;
+    state_.pager.stream().begin(sequence);
+  }
   const std::int32_t adapter_slot =
       entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
   plan_.assignments.push_back({sequence.slot, &sequence, adapter_slot});

@@ -150,6 +150,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   if (!state_->pager.back().empty()) {
     state_->pager.back().plan_more(state_->running.next, state_->next_transfer, plan);
   }
+  pass.keep_streamed();
   pass.admit_stream();
   if (!pass.stream_is_due()) {
     if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());
@@ -190,6 +191,16 @@ std::int32_t Scheduler::num_running() const {
 std::optional<TimePoint> Scheduler::wake_at() const { return state_->kv_sizer.wake_at(); }
 
 const PagingStats& Scheduler::paging_stats() const { return state_->pager.stats(); }
+
+bool Scheduler::keeps_stream() const { return state_->pager.stream().keeps_file(); }
+
+bool Scheduler::keeps_stream(SequenceId sequence) const {
+  return keeps_stream() && state_->pager.stream().file() == sequence;
+}
+
+std::optional<SequenceId> Scheduler::take_ended_stream() {
+  return state_->pager.stream().take_ended();
+}
 
 void Scheduler::check_integrity() const { state_->check_integrity(); }
 

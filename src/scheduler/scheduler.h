@@ -133,6 +133,12 @@ class Scheduler {
 
   const PagingStats& paging_stats() const;
 
+  // Whether the file of a streamed sequence that has ended is still read for the prefix cache.
+  bool keeps_stream() const;
+  bool keeps_stream(SequenceId sequence) const;
+  // The sequence whose file has just become useless, once.
+  std::optional<SequenceId> take_ended_stream();
+
   // CHECKs every invariant of queues, slots and blocks. For tests, fuzzers and idle time.
   void check_integrity() const;
 

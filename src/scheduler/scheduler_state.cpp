@@ -294,6 +294,7 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
 void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReason reason) {
   if (sequence.paging == Paging::kLoading) pager.forget(sequence);
   forget_private_names(sequence);
+  if (sequence.streamed_blocks > 0) keep_streamed_names(sequence, reason);
   if (urgent == &sequence) urgent = nullptr;
   sequence.state = SequenceState::kFinished;
   sequence.finish_reason = reason;

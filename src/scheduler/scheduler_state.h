@@ -136,6 +136,8 @@ struct SchedulerState {
   void enqueue_stream(const WaitingEntry& entry);
   // REQUIRES: the sequence waits in the lane.
   WaitingEntry dequeue_stream(const Sequence& sequence);
+  // A streamed sequence has ended: its blocks may be kept.
+  void keep_streamed_names(const Sequence& sequence, FinishReason reason);
   void end_waiting_stream(Sequence& sequence, FinishReason reason);
   // The streamed sequence that runs gives its blocks and slot back, and waits. False: there is
   // none. REQUIRES: no step is in flight.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "scheduler/stream_pages.h"
 #include "tests/support/scheduler_harness.h"
 
 namespace sluice {
@@ -272,6 +273,150 @@ TEST(Streamed, RefusalsSayWhatIsMissing) {
   EXPECT_THAT(refused.error().message, HasSubstr("takes 12 KV blocks, there are 11"));
 }
 
+// ---------------------------------------------------------------- the prefix cache
+
+HarnessOptions streamed_with_tier() {
+  HarnessOptions options = streamed_memory();
+  options.tier_pages = 200;
+  options.meeting_tokens = 0;
+  return options;
+}
+
+// A turn of a chat: the tokens so far, and some new ones.
+Request& next_turn(SchedulerHarness& h, const Sequence& last, std::int32_t more) {
+  Request& request = h.request(more, 4);
+  request.prompt.insert(request.prompt.begin(), last.tokens.begin(), last.tokens.end());
+  h.set_adapter(request, last.request->adapter);
+  request.block_owner = last.request->block_owner;
+  return request;
+}
+
+TEST(Streamed, TheNextTurnFindsWhatTheLastOneComputed) {
+  SchedulerHarness h(streamed_with_tier());
+  Sequence& first = h.add(150, 11);
+  h.run_to_end();
+  h.keep_all();
+  // 160 tokens in KV: 40 blocks, of which the answer has three.
+  EXPECT_EQ(h.executor.saved_pages().size(), 40U);
+  Sequence& second = h.sequence(next_turn(h, first, 20));
+  ASSERT_TRUE(h.scheduler.add(second));
+  std::string row;
+  while (row.empty()) row = h.step();
+  EXPECT_EQ(row, "2:21@160");
+  EXPECT_EQ(second.cached_prompt_tokens, 160);
+  h.run_to_end();
+  expect_exact(h, first);
+  expect_exact(h, second);
+}
+
+// The blocks also serve sequences that fit, and theirs serve streamed ones.
+TEST(Streamed, SharesBlocksWithSequencesThatFit) {
+  SchedulerHarness h(streamed_with_tier());
+  Sequence& small = h.add(40, 5, 7);
+  h.run_to_end();
+  h.save_all();
+  Sequence& large = h.add(150, 5, 7);
+  h.run_to_end();
+  EXPECT_EQ(large.cached_prompt_tokens, 40);
+  h.keep_all();
+  Sequence& again = h.add(61, 5, 7);
+  h.run_to_end();
+  EXPECT_EQ(again.cached_prompt_tokens, 60);
+  for (const Sequence* sequence : {&small, &large, &again}) expect_exact(h, *sequence);
+}
+
+TEST(Streamed, KeepsBlocksWhileItRuns) {
+  SchedulerHarness h(streamed_with_tier());
+  Sequence& first = h.add(150, 80);
+  while (first.output_len() < 60) h.step();
+  EXPECT_GE(h.executor.saved_pages().size(), 36U);
+  h.scheduler.cancel(first);
+  h.keep_all();
+}
+
+// The next stream's blocks are those of this one, so it waits for them.
+TEST(Streamed, TheNextStreamWaitsUntilBlocksAreKept) {
+  SchedulerHarness h(streamed_with_tier());
+  h.executor.hold_transfers();
+  h.add(100, 2);
+  h.run_to_end();
+  EXPECT_TRUE(h.scheduler.keeps_stream());
+  Sequence& second = h.add(150, 8);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(h.step(), "");
+  h.now = h.now + StreamPages::kMostKeeping;
+  EXPECT_EQ(h.step(), "");
+  EXPECT_EQ(second.state, SequenceState::kWaiting);
+  h.now = h.now + StreamPages::kMostKeeping;
+  while (!h.executor.transfers().empty()) h.executor.end_transfer(0, false);
+  h.run_to_end();
+  expect_exact(h, second);
+}
+
+TEST(Streamed, DamagedBlocksAreComputed) {
+  SchedulerHarness h(streamed_with_tier());
+  Sequence& first = h.add(150, 11);
+  h.run_to_end();
+  h.keep_all();
+  h.add(60, 4);  // takes the memory, so that all must be loaded
+  h.run_to_end();
+  h.save_all();
+  h.executor.fail_transfers(true);
+  Sequence& second = h.sequence(next_turn(h, first, 20));
+  ASSERT_TRUE(h.scheduler.add(second));
+  std::string row;
+  while (row.empty()) row = h.step();
+  EXPECT_LT(second.cached_prompt_tokens, 160);
+  h.executor.fail_transfers(false);
+  h.run_to_end();
+  expect_exact(h, second);
+}
+
+TEST(Streamed, KeepsNothingThatMustNotBeSaved) {
+  for (const bool memory_only : {false, true}) {
+    SchedulerHarness h(streamed_with_tier());
+    Request& request = h.request(150, 4);
+    if (memory_only) request.block_owner.memory_only = true;
+    if (!memory_only) request.block_hash_root.reset();
+    if (!memory_only) request.block_hashes.clear();
+    ASSERT_TRUE(h.scheduler.add(h.sequence(request)));
+    h.run_to_end();
+    h.keep_all();
+    EXPECT_TRUE(h.executor.saved_pages().empty());
+  }
+}
+
+TEST(Streamed, AdaptersDoNotShareBlocks) {
+  HarnessOptions options = streamed_with_tier();
+  options.adapters = {.num_slots = 2, .num_adapters = 2, .turn = std::chrono::milliseconds(1)};
+  SchedulerHarness h(options);
+  const Sequence& first = h.add_with_adapter(150, 8, 0);
+  h.run_to_end();
+  h.keep_all();
+  Request& request = h.request(150, 4);
+  request.prompt = first.request->prompt;
+  h.set_adapter(request, 1);
+  Sequence& other = h.sequence(request);
+  ASSERT_TRUE(h.scheduler.add(other));
+  h.run_to_end();
+  EXPECT_EQ(other.cached_prompt_tokens, 0);
+  expect_exact(h, other);
+}
+
+// Blocks that a failed sequence computed may be wrong.
+TEST(Streamed, AFailureForgetsWhatWasKept) {
+  SchedulerHarness h(streamed_with_tier());
+  Sequence& first = h.add(150, 80);
+  while (first.output_len() < 60) h.step();
+  EXPECT_FALSE(h.executor.saved_pages().empty());
+  h.plan();
+  CHECK(h.executor.collect(h.result).has_value());
+  h.result.rows.front().failed = true;
+  h.scheduler.commit(h.plans[h.committed++ % h.plans.size()], h.result, h.now, h.commits);
+  EXPECT_EQ(first.finish_reason, FinishReason::kError);
+  while (h.kv.has_wrong_pages() || h.kv.num_paging() > 0) h.plan();
+  EXPECT_TRUE(h.executor.saved_pages().empty());
+}
+
 // Random arrivals, cancels, limits and times, under all policies: exact tokens, and no block lost.
 class StreamedWorkload : public testing::TestWithParam<std::string_view> {
  protected:
@@ -287,7 +432,12 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
                         .turn = std::chrono::microseconds(200)};
     options.decode_headroom = static_cast<std::int32_t>(rng.below(16));
     options.num_blocks = static_cast<std::int32_t>(26 + rng.below(20));
+    if (options.prefix_caching == PrefixCaching::kOn && rng.below(3) > 0) {
+      options.tier_pages = static_cast<std::int32_t>(20 + rng.below(400));
+    }
     SchedulerHarness h(options);
+    const bool late = rng.below(2) == 0;
+    if (late) h.executor.hold_transfers();
     if (rng.below(3) == 0) h.executor.force_tokens(3);
     for (int step = 0; step < 400; ++step) {
       if (rng.below(6) == 0 && h.scheduler.num_waiting() < 6) arrive(h, rng);
@@ -295,15 +445,24 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
       if (rng.below(40) == 0) {
         h.kv_limit = rng.below(2) == 0 ? 0 : options.num_blocks - static_cast<int>(rng.below(10));
       }
+      if (late) end_transfers(h, rng);
+      h.executor.accept_saves(options.tier_pages > 0 && rng.below(20) > 0);
       h.step();
       h.now = h.now + Duration(static_cast<Duration::rep>(1000 * rng.below(50)));
     }
     h.kv_limit = 0;
+    h.executor.accept_saves(options.tier_pages > 0);
     int left = 20'000;
     while (h.scheduler.has_work()) {
       ASSERT_GT(--left, 0) << "no progress, seed " << seed;
+      if (late) end_transfers(h, rng);
       h.step();
       h.now = h.now + Duration(static_cast<Duration::rep>(1000 * rng.below(50)));
+    }
+    while (h.scheduler.keeps_stream() || h.kv.num_paging() + h.kv.num_unsaved() > 0) {
+      ASSERT_GT(--left, 0) << "no end of saves, seed " << seed;
+      if (late) end_transfers(h, rng);
+      EXPECT_FALSE(h.plan().has_rows());
     }
     EXPECT_EQ(h.kv.num_used_blocks(), 0);
     for (const auto& sequence : h.sequences) check_end(h, *sequence);
@@ -314,9 +473,26 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
     const auto prompt = static_cast<std::int32_t>(1 + rng.below(is_long ? 200 : 30));
     const auto tokens = static_cast<std::int32_t>(1 + rng.below(30));
     Request& request = h.request(prompt, tokens);
-    h.set_adapter(request, static_cast<std::int32_t>(rng.below(4)) - 1);
+    const Sequence* const last =
+        h.sequences.empty() ? nullptr : h.sequences[rng.below(h.sequences.size())].get();
+    auto adapter = static_cast<std::int32_t>(rng.below(4)) - 1;
+    if (last != nullptr && last->length() + prompt < 210 && rng.below(2) == 0) {
+      request.prompt.insert(request.prompt.begin(), last->tokens.begin(), last->tokens.end());
+      adapter = last->request->adapter;
+    }
+    h.set_adapter(request, adapter);
+    request.block_owner.memory_only = rng.below(8) == 0;
     Sequence& sequence = h.sequence(request);
     if (!h.scheduler.add(sequence)) sequence.finish_reason = FinishReason::kCancelled;
+  }
+  static void end_transfers(SchedulerHarness& h, SplitMix64& rng) {
+    const std::size_t under_way = h.executor.transfers().size();
+    for (std::uint64_t left = rng.below(under_way + 2); left > 0; --left) {
+      if (h.executor.transfers().empty()) return;
+      const auto index = static_cast<std::size_t>(rng.below(h.executor.transfers().size()));
+      const bool adapter = h.executor.transfers()[index].kind == TransferKind::kLoadAdapter;
+      h.executor.end_transfer(index, !adapter && rng.below(20) == 0, rng.below(2) == 0);
+    }
   }
   static void cancel_one(SchedulerHarness& h, SplitMix64& rng) {
     if (h.sequences.empty()) return;
@@ -329,17 +505,20 @@ class StreamedWorkload : public testing::TestWithParam<std::string_view> {
     EXPECT_EQ(sequence.finish_reason, FinishReason::kLength);
     expect_exact(h, sequence);
     streamed_ += sequence.streamed_blocks > 0 ? 1 : 0;
+    cached_ += sequence.streamed_blocks > 0 && sequence.cached_prompt_tokens > 0 ? 1 : 0;
     yielded_ += sequence.streamed_blocks > 0 ? sequence.num_preemptions : 0;
   }
 
   int streamed_ = 0;
+  int cached_ = 0;
   int yielded_ = 0;
 };
 
 TEST_P(StreamedWorkload, TokensAreExact) {
-  for (std::uint64_t seed = 1; seed <= 20 && !HasFatalFailure(); ++seed) run(seed);
+  for (std::uint64_t seed = 1; seed <= 30 && !HasFatalFailure(); ++seed) run(seed);
   EXPECT_GT(streamed_, 20);
   EXPECT_GT(yielded_, 2);
+  EXPECT_GT(cached_, 5);
 }
 
 std::string streamed_policy_name(const testing::TestParamInfo<std::string_view>& info) {

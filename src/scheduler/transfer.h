@@ -16,7 +16,15 @@ enum class TransferKind : std::uint8_t {
   // A KV block from or to its page in the tier below; `resource` is its index in BatchPlan::pages.
   kLoadBlock,
   kSaveBlock,
+  // A KV block from or to the file of BatchPlan::stream_file; `resource` as above. `place` is
+  // unused.
+  kReadStream,
+  kWriteStream,
 };
+
+inline bool moves_stream(TransferKind kind) {
+  return kind == TransferKind::kReadStream || kind == TransferKind::kWriteStream;
+}
 
 struct PlanTransfer {
   TransferId id = 0;

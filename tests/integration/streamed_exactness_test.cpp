@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -18,6 +19,7 @@
 #include "tests/support/adapter_files.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/memory_tier.h"
 
 namespace sluice {
 namespace {
@@ -140,15 +142,19 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
     return request;
   }
 
+  // `store`: of a tier; null = none.
   std::unique_ptr<EngineFixture> make(const EngineOptions& options, int threads = 1,
-                                      bool direct = false) {
+                                      bool direct = false,
+                                      test::MemoryTier::Store* store = nullptr) {
     KvStream::Options stream;
     stream.folder = folder_.path();
     stream.max_bytes = std::uint64_t{64} << 20;
     stream.io = io_;
     stream.direct = direct;
+    std::unique_ptr<KvTier> tier;
+    if (store != nullptr) tier = std::make_unique<test::MemoryTier>(*store);
     return std::make_unique<EngineFixture>(checkpoint_.path(), options, threads, nullptr, nullptr,
-                                           nullptr, &stream);
+                                           std::move(tier), &stream);
   }
 
   void expect_same(const Results& results, RequestId id) const {
@@ -346,6 +352,67 @@ TEST_P(StreamedExactnessTest, WithLogProbabilitiesOfThePrompt) {
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
     return x.token == y.token && x.logprob == y.logprob && x.rank == y.rank;
   }));
+}
+
+// The next turn of a chat, in the same process and in later ones. The last one meets damaged pages.
+TEST_P(StreamedExactnessTest, TheNextTurnIsLoadedFromATier) {
+  const EngineOptions options = small_options();
+  test::MemoryTier::Store store;
+  store.pages.resize(static_cast<std::size_t>(2000));
+  Request turn = request(kLong);
+  auto fixture = make(options, 1, true, &store);
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    if (round > 1) {
+      fixture = make(options, 1, true, &store);
+      store.fail_loads = round == 3;
+    }
+    EngineFixture plenty(checkpoint_.path(), base_options(), 1);
+    plenty.add(turn);
+    expected_ = plenty.run_to_end();
+    const std::int64_t before = fixture->engine().stats().tier_hit_tokens;
+    fixture->add(turn);
+    fixture->add(make_request(static_cast<RequestId>(200 + round), 20, 12));
+    const Results results = fixture->run_to_end();
+    expect_same(results, turn.id);
+    expect_empty(*fixture);
+    EXPECT_GT(store.saves, 0);
+    const std::int64_t hits = fixture->engine().stats().tier_hit_tokens - before;
+    const auto length = static_cast<std::int64_t>(turn.prompt.size());
+    // All but the new tokens and the last piece, of at most 16 tokens.
+    const bool finds = round == 1 || round == 2;
+    EXPECT_GE(hits, finds ? length - 20 - 16 : 0);
+    EXPECT_LE(hits, finds ? length - 20 : 0);
+
+    const std::vector<TokenId>& said = results.at({turn.id, 0}).tokens;
+    turn.prompt.insert(turn.prompt.end(), said.begin(), said.end());
+    for (TokenId i = 0; i < 20; ++i) turn.prompt.push_back(i + 3);
+    ++turn.id;
+  }
+}
+
+// Beside others, with cancels, and with a stream whose file fails.
+TEST_P(StreamedExactnessTest, BlocksOfAFailingStreamAreNotKept) {
+  const EngineOptions options = small_options();
+  for (const bool writes : {false, true}) {
+    for (const int calls : {0, 5, 60, 100, 400}) {
+      test::MemoryTier::Store store;
+      store.pages.resize(static_cast<std::size_t>(2000));
+      const auto fixture = make(options, 1, false, &store);
+      (writes ? io_->writes_before_error : io_->reads_before_error) = calls;
+      for (const RequestId id : {kLong, kLong + 1}) {
+        fixture->add(request(id));
+        static_cast<void>(fixture->run_to_end());
+      }
+      io_->writes_before_error = -1;
+      io_->reads_before_error = -1;
+      for (const RequestId id : {kLong, kLong + 1}) {
+        fixture->add(request(id));
+        expect_same(fixture->run_to_end(), id);
+      }
+      expect_empty(*fixture);
+    }
+  }
 }
 
 TEST_P(StreamedExactnessTest, RefusesWhatItCannotStream) {

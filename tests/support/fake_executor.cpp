@@ -57,11 +57,8 @@ void FakeExecutor::begin_streamed(const BatchPlan& plan) {
   CHECK(stream_.max_blocks >= plan.streamed_blocks && plan.rows.size() == 1);
   const PlanRow& row = plan.rows.front();
   CHECK(row.context_len + row.query_len <= plan.streamed_blocks * options_.block_size);
-  if (row.sequence != streamed_sequence_) {
-    CHECK(streamed_is_new_ && row.context_len == 0);
-    streamed_sequence_ = row.sequence;
-    streamed_.assign(options_.group_windows.size(), {});
-  }
+  CHECK(row.sequence == streamed_sequence_ || (streamed_is_new_ && row.context_len == 0));
+  begin_file(row.sequence);
   CHECK(!streamed_is_new_ || row.context_len % stream_.piece_tokens() == 0);
   streamed_is_new_ = false;
   for (std::vector<std::uint64_t>& contents : streamed_) {
@@ -74,6 +71,59 @@ void FakeExecutor::begin_streamed(const BatchPlan& plan) {
       content(entry(row.slot, 0, b), i) = 0xBEEFULL;
     }
   }
+}
+
+void FakeExecutor::begin_file(SequenceId sequence) {
+  if (sequence == streamed_sequence_) return;
+  CHECK(moves_.empty());
+  streamed_sequence_ = sequence;
+  streamed_.assign(options_.group_windows.size(), {});
+}
+
+void FakeExecutor::end_stream(SequenceId sequence) {
+  if (sequence != streamed_sequence_) return;
+  CHECK(moves_.empty());
+  streamed_sequence_ = 0;
+  streamed_.clear();
+}
+
+// As for pages: what is written has no contents until the end, what is read does not change.
+void FakeExecutor::start_move(const PlanTransfer& transfer, const BatchPlan& plan) {
+  const PagedBlock& block = plan.pages.at(at(transfer.resource));
+  CHECK(block.block > kNullBlock && block.block < backed_ && plan.stream_file.sequence != 0);
+  for (const Move& other : moves_) CHECK(other.block.block != block.block);
+  for (const PagedBlock& other : paging_) CHECK(other.block != block.block);
+  begin_file(plan.stream_file.sequence);
+  const auto end = at((block.depth + 1) * options_.block_size);
+  std::vector<std::uint64_t>& file = streamed_.at(at(block.group));
+  const bool writes = transfer.kind == TransferKind::kWriteStream;
+  CHECK(writes || file.size() >= end);
+  Move move{transfer.id, block, {}};
+  for (std::int32_t i = 0; i < options_.block_size; ++i) {
+    if (!writes) content(block.block, i) = 0xDEADULL;
+    move.contents.push_back(content(block.block, i));
+  }
+  transfers_.push_back(transfer);
+  moves_.push_back(std::move(move));
+}
+
+void FakeExecutor::end_move(const PlanTransfer& transfer, bool failed) {
+  const auto move = std::ranges::find(moves_, transfer.id, &Move::id);
+  CHECK(move != moves_.end());
+  std::vector<std::uint64_t>& file = streamed_.at(at(move->block.group));
+  const std::size_t begin = at(move->block.depth * options_.block_size);
+  const bool writes = transfer.kind == TransferKind::kWriteStream;
+  if (writes && file.size() < begin + move->contents.size()) {
+    file.resize(begin + move->contents.size(), 0xDEADULL);
+  }
+  for (std::int32_t i = 0; i < options_.block_size; ++i) {
+    std::uint64_t& here = content(move->block.block, i);
+    CHECK(here == move->contents[at(i)]);
+    std::uint64_t& there = file.at(begin + at(i));
+    if (failed) continue;
+    (writes ? there : here) = writes ? here : there;
+  }
+  moves_.erase(move);
 }
 
 std::uint64_t& FakeExecutor::stored(std::int32_t slot, std::int32_t group, std::int32_t position) {
@@ -107,6 +157,10 @@ void FakeExecutor::start_transfers(const BatchPlan& plan) {
     CHECK(transfer.id > last_transfer_);
     last_transfer_ = transfer.id;
     CHECK(transfer.resource >= 0);
+    if (moves_stream(transfer.kind)) {
+      start_move(transfer, plan);
+      continue;
+    }
     if (transfer.kind != TransferKind::kLoadAdapter) {
       start_paging(transfer, plan.pages.at(at(transfer.resource)));
       continue;
@@ -128,6 +182,7 @@ void FakeExecutor::start_paging(const PlanTransfer& transfer, const PagedBlock& 
   for (const PagedBlock& other : paging_) {
     CHECK(other.page != block.page && other.block != block.block);
   }
+  for (const Move& other : moves_) CHECK(other.block.block != block.block);
   Page& page = pages_.at(at(block.page));
   std::vector<std::uint64_t> contents;
   for (std::int32_t i = 0; i < options_.block_size; ++i) {
@@ -206,7 +261,9 @@ void FakeExecutor::end_transfer(std::size_t index, bool failed, bool unreadable)
   const PlanTransfer transfer = transfers_[index];
   transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(index));
   bool damaged = false;
-  if (transfer.kind != TransferKind::kLoadAdapter) {
+  if (moves_stream(transfer.kind)) {
+    end_move(transfer, failed);
+  } else if (transfer.kind != TransferKind::kLoadAdapter) {
     end_paging(transfer, failed);
     // As the engine does it.
     damaged = failed && !unreadable && transfer.kind == TransferKind::kLoadBlock;

@@ -56,6 +56,7 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   int waits() const { return waits_; }  // calls of wait_for_transfer
   // Plans may have streamed rows of this shape. Their contents lie outside of the blocks.
   void stream(const StreamShape& shape) { stream_ = shape; }
+  void end_stream(SequenceId sequence) override;
   // Up to `most` of the tokens that the model samples next come with the sampled one, as if a
   // grammar forced them. REQUIRES: one step in flight at most.
   void force_tokens(std::uint64_t most) { max_forced_ = most; }
@@ -81,6 +82,9 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   std::uint64_t& content(BlockId block, std::int32_t offset);
   std::uint64_t& stored(std::int32_t slot, std::int32_t group, std::int32_t position);
   void begin_streamed(const BatchPlan& plan);
+  void begin_file(SequenceId sequence);
+  void start_move(const PlanTransfer& transfer, const BatchPlan& plan);
+  void end_move(const PlanTransfer& transfer, bool failed);
 
   void assign(const SlotAssignment& assignment);
   void apply_block_changes(const BatchPlan& plan);
@@ -122,6 +126,14 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   std::vector<std::vector<std::uint64_t>> expected_;  // by transfer in paging_: a save's contents
   std::uint64_t num_saves_ = 0;
   bool accepts_saves_ = true;
+  // Blocks that move between memory and the file of a stream, with what must be in memory until
+  // then.
+  struct Move {
+    TransferId id = 0;
+    PagedBlock block;
+    std::vector<std::uint64_t> contents;
+  };
+  std::vector<Move> moves_;
   std::vector<PlanTransfer> transfers_;
   std::vector<TransferResult> completed_;
   TransferId last_transfer_ = 0;

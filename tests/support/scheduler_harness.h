@@ -144,6 +144,7 @@ class SchedulerHarness {
                     .kv_limit_blocks = kv_limit,
                     .tier_accepts_saves = executor.tier_accepts_saves()},
                    p);
+    if (const auto ended = scheduler.take_ended_stream()) executor.end_stream(*ended);
     scheduler.check_integrity();
     if (p.empty()) return p;
     CHECK(executor.submit(p).has_value());
@@ -169,6 +170,13 @@ class SchedulerHarness {
 
   void run_to_end() {
     while (scheduler.has_work()) step();
+  }
+
+  // Lets the blocks of a stream that has ended be kept. REQUIRES: as save_all().
+  void keep_all() {
+    while (scheduler.keeps_stream() || kv.num_paging() + kv.num_unsaved() > 0) {
+      CHECK(!plan().has_rows());
+    }
   }
 
   // Lets the saves of unused blocks end. REQUIRES: transfers are not held, nothing is in flight.
