@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Measures how fast a request decodes whose KV is several times the KV memory (docs/kv-tiers.md).
+"""Measures requests whose KV is several times the KV memory (docs/kv-tiers.md).
 
     tools/long_context_figures.py build/release/apps/sluice kv-folder [--tokens 8192] [--ratio 4]
+        [--figure decode|next-turn]
 
-Three rates, in one run: bytes that the server reads in a second while it decodes (read_bytes of
-/proc/PID/io), bytes that threads read in a second from a file in the same folder with O_DIRECT (the
-bound), and tokens in a second with enough memory. The model has random weights and the KV of the 1B
-shape: 16 layers, 8 heads of 64, BF16.
+decode: three rates, in one run: bytes that the server reads in a second while it decodes
+(read_bytes of /proc/PID/io), bytes that threads read in a second from a file in the same folder
+with O_DIRECT (the bound), and tokens in a second with enough memory. The model has random weights
+and the KV of the 1B shape: 16 layers, 8 heads of 64, BF16.
+
+next-turn: the time of the first token of a chat's second turn, after a restart, of the third one,
+and those of the same prompts on servers with an empty folder, which compute them. The tokens must
+be equal.
 """
 
 import argparse
@@ -95,6 +100,22 @@ class Server:
                     begun, cpu = self.read_bytes(), self.cpu_seconds()
         return times, self.read_bytes() - begun, self.cpu_seconds() - cpu
 
+    def answer(self, prompt, outputs):
+        """The seconds, the tokens, and how many of the prompt were not computed."""
+        body = {"prompt": prompt, "max_tokens": outputs, "temperature": 0, "ignore_eos": True,
+                "model": "m", "return_token_ids": True}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=36000)
+        begun = time.monotonic()
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        text = response.read()
+        if response.status != 200:
+            sys.exit(text.decode())
+        answer = json.loads(text)
+        return (time.monotonic() - begun, answer["choices"][0]["token_ids"],
+                answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -128,6 +149,38 @@ def disk_rate(folder, size):
         os.remove(path)
 
 
+def next_turn(start, folder, tokens, outputs, rounds):
+    print("| prompt | loaded | first token | first token, all computed | share | after |")
+    print("|---|---|---|---|---|---|")
+    for i in range(rounds):
+        prompt = [(7 * j + i) % 2900 + 100 for j in range(tokens)]
+        shutil.rmtree(folder, ignore_errors=True)
+        server = start()
+        _, said, _ = server.answer(prompt, outputs)
+        server.stop()
+        turn = prompt + said + [200 + j for j in range(24)]
+        loaded = []
+        for restarted in (True, False):
+            if restarted:
+                server = start()
+            seconds, token, cached = server.answer(turn, 1)
+            loaded.append((seconds, token, cached, "a restart" if restarted else "the turn before"))
+            turn = turn + token + [300 + j for j in range(24)]
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        turn = prompt + said + [200 + j for j in range(24)]
+        for seconds, token, cached, after in loaded:
+            server = start()
+            computed, wanted, none = server.answer(turn, 1)
+            server.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            if token != wanted or none != 0:
+                sys.exit(f"the tokens differ: {token}, {wanted}")
+            print(f"| {len(turn)} | {cached} | {seconds:.2f} s | {computed:.2f} s | "
+                  f"{seconds / computed:.3f} | {after} |", flush=True)
+            turn = turn + token + [300 + j for j in range(24)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("binary")
@@ -136,23 +189,29 @@ def main():
     parser.add_argument("--outputs", type=int, default=16)
     parser.add_argument("--ratio", type=float, default=4, help="the KV to the KV memory")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--figure", choices=["decode", "next-turn"], default="decode")
     a = parser.parse_args()
     os.makedirs(a.folder, exist_ok=True)
     kv = a.tokens * KV_BYTES
     prompt = [(7 * i) % 2900 + 100 for i in range(a.tokens)]
     with tempfile.TemporaryDirectory() as model:
-        make_model(model, a.tokens + a.outputs + 1)
-        common = ["--max-model-len", str(a.tokens + a.outputs + 1), "--threads", "2",
+        longest = a.tokens + a.outputs + 1 + (64 if a.figure == "next-turn" else 0)
+        make_model(model, longest)
+        common = ["--max-model-len", str(longest), "--threads", "2",
                   "--max-num-batched-tokens", "1024", "--served-model-name", "m"]
+        os.environ.setdefault("XDG_STATE_HOME", model)
+        streamed = ["--kv-cache-memory", f"{int(kv / a.ratio) // 1024}KiB", "--kv-disk",
+                    f"{a.folder}/kv:{4 * kv // MIB + 64}MiB,stream={2 * kv // MIB}MiB,free=1MiB"]
+        if a.figure == "next-turn":
+            next_turn(lambda: Server(a.binary, model, *common, *streamed),
+                      os.path.join(a.folder, "kv"), a.tokens, a.outputs, a.rounds)
+            return
         plenty = Server(a.binary, model, *common, "--kv-cache-memory", f"{2 * kv // 1024}KiB")
         times, _, cpu = plenty.decode(prompt, a.outputs)
         plenty.stop()
         in_memory = (times[-1] - times[0]) / (len(times) - 1)
         cpu_in_memory = cpu / (len(times) - 1)
-        os.environ.setdefault("XDG_STATE_HOME", model)
-        small = Server(a.binary, model, *common, "--kv-cache-memory",
-                       f"{int(kv / a.ratio) // 1024}KiB", "--kv-disk",
-                       f"{a.folder}/kv:{3 * kv // MIB + 64}MiB,stream={2 * kv // MIB}MiB,free=1MiB")
+        small = Server(a.binary, model, *common, *streamed)
         print(f"KV {kv / MIB:.0f} MiB, KV memory {kv / a.ratio / MIB:.0f} MiB; a token takes "
               f"{1e3 * in_memory:.0f} ms with all KV in memory, and {1e3 * cpu_in_memory:.0f} ms of "
               "CPU time")

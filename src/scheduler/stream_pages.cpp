@@ -130,12 +130,14 @@ void StreamPages::keep(const StreamShape& shape, bool accepted, std::int32_t spa
   if (ended_ && !keeps_until_) keeps_until_ = now + kMostKeeping;
   if (busy() || fetches_ != nullptr) return;
   const std::int32_t end = end_of_kept(shape);
-  if (kept_ >= end || (ended_ && (!accepted || now >= *keeps_until_))) {
+  const bool given_up = ended_ && (!accepted || now >= *keeps_until_);
+  const bool unsaved = kv_.num_unsaved() > 0;
+  if (given_up || (kept_ >= end && !(ended_ && unsaved))) {
     keeps_ = !ended_;
     if (ended_) kv_.touch_saved(names());
     return;
   }
-  if (!accepted || kv_.num_unsaved() > 0) return;
+  if (!accepted || unsaved) return;
   CHECK(blocks_.empty());
   // By group, as StreamFile's order is; the same pieces of each.
   const std::int32_t unit = shape.piece_blocks * kv_.num_groups();

@@ -8,8 +8,9 @@
 // Keeping: pieces that the sequence has computed are read from its file into free blocks of memory
 // and get their names by content. Then they are cached blocks like others: they are saved to the
 // tier, and may be evicted afterwards. The next ones follow when no block waits to be saved, so
-// none is evicted before. The file stays until all blocks are kept, also when the sequence has
-// ended; at most kMostKeeping longer. Blocks that are not to be saved are not kept.
+// none is evicted before. When the sequence has ended, its file stays until all blocks are kept and
+// saved, because the windows of the next one would evict them; at most kMostKeeping longer. Blocks
+// that are not to be saved are not kept.
 //
 // Owner: BlockPager. Threads: the engine's. Allocation: when blocks move.
 #pragma once

@@ -67,6 +67,43 @@ def test_long_prompts_run_beside_others(folder, wanted):
         assert names <= {"lock", "written"}, names
 
 
+def turn(server, prompt, **more):
+    """The tokens of an answer, and how many of the prompt were not computed."""
+    answer = server.post("/v1/completions",
+                         {**body(prompt), "return_token_ids": True, **more})
+    assert answer.status == 200, answer.body
+    answer = answer.json()
+    return (answer["choices"][0]["token_ids"],
+            answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_the_next_turn_is_read_from_the_disk_also_after_a_restart(folder):
+    first = long_prompt(3)
+    with start(folder) as server:
+        said, cached = turn(server, first)
+        assert cached == 0
+        second = first + said + [200, 201, 202]
+        answer, cached = turn(server, second)
+        # All whole blocks but that of the last token, which is not computed.
+        assert cached == (len(first) + len(said) - 1) // 16 * 16, cached
+        third = second + answer + [203, 204]
+        memory_only, cached = turn(server, long_prompt(4), prompt_cache_retention="in_memory")
+        assert cached == 0
+    with Server() as plain:
+        assert turn(plain, second)[0] == answer
+        wanted, _ = turn(plain, third)
+        assert turn(plain, long_prompt(4))[0] == memory_only
+    with start(folder) as server:
+        assert turn(server, third, cache_salt="other") == (wanted, 0)
+        again, cached = turn(server, third)
+        assert again == wanted
+        assert cached == (len(second) + len(answer) - 1) // 16 * 16, cached
+        assert turn(server, long_prompt(4)) == (memory_only, 0)
+        metrics = server.metrics()
+        assert metrics["kv_tier_hit_tokens_total"] == cached
+        assert metrics["kv_tier_failures_total"] == 0
+
+
 def test_a_client_that_leaves_and_a_server_that_is_killed(folder, wanted):
     prompt, text = wanted[0]
     with start(folder, expected_status=-signal.SIGKILL) as server:
