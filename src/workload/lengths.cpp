@@ -188,11 +188,11 @@ std::string name_of_lengths(std::string_view spec, double scale) {
 }
 
 Status check_length_scale(double scale) {
-  constexpr double kLeast = 1e-6;
-  constexpr double kMost = 100;
-  if (scale >= kLeast && scale <= kMost) return {};
-  return invalid_argument(
-      fmt::format("length scale: got {}, expected a number from {} to {}", scale, kLeast, kMost));
+  constexpr double kLeastScale = 1e-6;
+  constexpr double kMostScale = 100;
+  if (scale >= kLeastScale && scale <= kMostScale) return {};
+  return invalid_argument(fmt::format("length scale: got {}, expected a number from {} to {}",
+                                      scale, kLeastScale, kMostScale));
 }
 
 std::optional<RequestLengths> scale_lengths(RequestLengths lengths, double scale) {
