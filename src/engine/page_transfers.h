@@ -71,7 +71,7 @@ class PageTransfers {
   };
 
   static TierPage page_of(const PagedBlock& block) {
-    return {block.page, block.group, block.name, block.tenant, block.urgent};
+    return {block.page, block.group, block.name, block.tenant, block.haste};
   }
   static bool saves(const Started& started) { return started.kind == TransferKind::kSaveBlock; }
   Status advance();

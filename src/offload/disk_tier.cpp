@@ -536,7 +536,8 @@ void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std:
   const std::lock_guard lock(impl_->mutex);
   impl_->changed.erase(page.page);
   impl_->saves.push_back({Impl::Kind::kSave, id, page, nullptr, block.data()});
-  page.urgent && impl_->pace.hurry() ? impl_->work.notify_all() : impl_->work.notify_one();
+  const bool hurries = page.haste != SaveHaste::kEasy && impl_->pace.hurry();
+  hurries ? impl_->work.notify_all() : impl_->work.notify_one();
 }
 
 void DiskTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) {

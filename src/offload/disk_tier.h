@@ -43,7 +43,7 @@ class DiskTier final : public KvTier {
     std::int64_t max_age_s = 30 * 24 * 3600;                 // since a block's last use
     std::uint64_t daily_bytes = 0;                           // written a day (UTC); 0: no limit
     int threads = 2;
-    // After a save that is not urgent, such saves rest for so many times its CPU time, because the
+    // After a save beside steps, such saves rest for so many times its CPU time, because the
     // steps beside them need the same cores.
     int save_rests = 0;
     Duration pause = std::chrono::seconds(30);  // of saves, after an error

@@ -85,7 +85,8 @@ class DiskTierTest : public testing::Test {
   ManualClock clock_;
 };
 
-// With rests longer than the test, a second save begins only when it is urgent or a flush waits.
+// With rests longer than the test, a second save begins only without steps beside it or when a
+// flush waits.
 class DiskTierPaceTest : public DiskTierTest {
  protected:
   DiskTierPaceTest() {
@@ -94,9 +95,9 @@ class DiskTierPaceTest : public DiskTierTest {
     tier_ = open(made);
     for (std::uint64_t i = 0; i < 3; ++i) blocks_.push_back(block(100 + i));
   }
-  void begin_save(std::int32_t number, bool urgent) {
+  void begin_save(std::int32_t number, SaveHaste haste) {
     TierPage to = page(number, 100 + static_cast<std::uint64_t>(number));
-    to.urgent = urgent;
+    to.haste = haste;
     tier_->save(static_cast<std::uint64_t>(number), to, blocks_[static_cast<std::size_t>(number)]);
   }
   std::size_t num_ended(std::size_t at_least, int tries) {
@@ -113,8 +114,8 @@ class DiskTierPaceTest : public DiskTierTest {
 };
 
 TEST_F(DiskTierPaceTest, SavesRestBetweenEachOtherAndLoadsDoNot) {
-  begin_save(0, false);
-  begin_save(1, false);
+  begin_save(0, SaveHaste::kEasy);
+  begin_save(1, SaveHaste::kEasy);
   ASSERT_EQ(num_ended(1, 1000), 1U);
   EXPECT_EQ(num_ended(2, 5), 1U);
   std::vector<std::byte> bytes(kBlock);
@@ -125,16 +126,16 @@ TEST_F(DiskTierPaceTest, SavesRestBetweenEachOtherAndLoadsDoNot) {
 }
 
 TEST_F(DiskTierPaceTest, AnUrgentSaveEndsTheRestOfThoseBeforeIt) {
-  begin_save(0, false);
-  begin_save(1, false);
+  begin_save(0, SaveHaste::kEasy);
+  begin_save(1, SaveHaste::kEasy);
   ASSERT_EQ(num_ended(1, 1000), 1U);
-  begin_save(2, true);
+  begin_save(2, SaveHaste::kIdle);
   EXPECT_EQ(num_ended(3, 1000), 3U);
 }
 
 TEST_F(DiskTierPaceTest, AFlushWaitsForNoRest) {
-  begin_save(0, false);
-  begin_save(1, false);
+  begin_save(0, SaveHaste::kEasy);
+  begin_save(1, SaveHaste::kEasy);
   EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
   EXPECT_EQ(num_ended(2, 1), 2U);
 }

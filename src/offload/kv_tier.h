@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/hash128.h"
 #include "base/result.h"
+#include "kv/paged_block.h"
 
 namespace sluice {
 
@@ -30,7 +31,7 @@ struct TierPage {
   std::int32_t group = 0;
   Hash128 name;
   Hash128 tenant;  // whose key encrypts the block, where the tier encrypts; only save() needs it
-  bool urgent = false;  // only for save(): others may be slowed down for it
+  SaveHaste haste = SaveHaste::kEasy;  // only for save()
 };
 
 struct TierMove {

@@ -58,7 +58,7 @@ void StackedTier::begin_save(std::uint64_t id, Move& move) {
   only_fast_.erase(move.page.page);
   move.status = unavailable("the slower tier takes no blocks now");
   const bool accepts = slow_->accepts_saves();
-  const bool behind = move.page.urgent && kept_.size() < most_kept();
+  const bool behind = move.page.haste == SaveHaste::kAwaited && kept_.size() < most_kept();
   if (accepts && !behind) begin_slow_save(id, move);
   if (begin_copy(id, move, move.source, accepts && behind) || move.in_slow) return;
   accepts ? begin_slow_save(id, move) : finish(id);

@@ -6,10 +6,11 @@
 // tier is then copied to the fast one, at most kMostPromotions at a time, because the load ends
 // after its copy.
 //
-// Saves: an urgent save ends when the fast tier has the block; the slow tier's write follows from
-// there (write-behind). At most a quarter of the fast tier's pages wait for such a write, and they
-// make no room for others until it has succeeded or failed. Any other save runs in both tiers at
-// once and ends with the later one. A save ends well when one of both has the block.
+// Saves: a save that a client waits for (SaveHaste::kAwaited) ends when the fast tier has the
+// block; the slow tier's write follows from there (write-behind). At most a quarter of the fast
+// tier's pages wait for such a write, and they make no room for others until it has succeeded or
+// failed. Any other save runs in both tiers at once and ends with the later one. A save ends well
+// when one of both has the block.
 //
 // While the slow tier takes none, blocks go to the fast tier only. They may make room there, and
 // take_lost() then reports them; those that are still there when the slow tier takes blocks again

@@ -59,23 +59,23 @@ class StackedTierFaultTest : public testing::Test {
   static std::vector<std::byte> block(int name) {
     return test::random_block(kStackBlock, static_cast<std::uint64_t>(name));
   }
-  static TierPage page(int number, bool urgent) {
+  static TierPage page(int number, SaveHaste haste) {
     return {.page = number,
             .group = 0,
             .name = {static_cast<std::uint64_t>(number), 7},
             .tenant = {},
-            .urgent = urgent};
+            .haste = haste};
   }
-  static void save_all(StackedTier& tier, int count, bool urgent) {
+  static void save_all(StackedTier& tier, int count, SaveHaste haste) {
     for (int i = 0; i < count; ++i) {
-      ASSERT_TRUE(test::save_block(tier, page(i, urgent), block(i))) << i;
+      ASSERT_TRUE(test::save_block(tier, page(i, haste), block(i))) << i;
     }
   }
   void expect_on_disk(int count) {
     const auto disk = open_disk();
     EXPECT_EQ(disk->take_stored().size(), static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
-      EXPECT_TRUE(test::load_exactly(*disk, page(i, false), block(i))) << i;
+      EXPECT_TRUE(test::load_exactly(*disk, page(i, SaveHaste::kEasy), block(i))) << i;
     }
   }
 
@@ -88,9 +88,10 @@ TEST_F(StackedTierFaultTest, BlocksOfAFullDiskAreWrittenWhenItHasRoomAgain) {
   {
     const auto tier = open();
     io_->fails = true;
-    save_all(*tier, 6, false);
+    save_all(*tier, 6, SaveHaste::kEasy);
     EXPECT_EQ(tier->levels().slow.saved_blocks, 0);
-    for (int i = 0; i < 6; ++i) EXPECT_TRUE(test::load_exactly(*tier, page(i, false), block(i)));
+    for (int i = 0; i < 6; ++i)
+      EXPECT_TRUE(test::load_exactly(*tier, page(i, SaveHaste::kEasy), block(i)));
     io_->fails = false;
     while (tier->levels().slow.saved_blocks < 6) std::this_thread::yield();  // no call is needed
   }
@@ -101,10 +102,11 @@ TEST_F(StackedTierFaultTest, UrgentSavesDoNotWaitForTheDiskAndAStopWritesThem) {
   {
     const auto tier = open();
     io_->holds = true;
-    save_all(*tier, 6, true);
+    save_all(*tier, 6, SaveHaste::kAwaited);
     EXPECT_EQ(tier->levels().fast.saved_blocks, 6);
     EXPECT_FALSE(tier->flush(std::chrono::milliseconds(5))) << "the disk stands still";
-    for (int i = 0; i < 6; ++i) EXPECT_TRUE(test::load_exactly(*tier, page(i, false), block(i)));
+    for (int i = 0; i < 6; ++i)
+      EXPECT_TRUE(test::load_exactly(*tier, page(i, SaveHaste::kEasy), block(i)));
     io_->holds = false;
     EXPECT_TRUE(tier->flush(std::chrono::seconds(60)));
   }
@@ -115,10 +117,10 @@ TEST_F(StackedTierFaultTest, UrgentSavesDoNotWaitForTheDiskAndAStopWritesThem) {
 TEST_F(StackedTierFaultTest, WithoutAFlushOnlyBlocksThatWaitedAreMissing) {
   {
     const auto tier = open();
-    save_all(*tier, 3, false);
+    save_all(*tier, 3, SaveHaste::kEasy);
     io_->fails = true;
     for (int i = 3; i < 6; ++i) {
-      ASSERT_TRUE(test::save_block(*tier, page(i, true), block(i))) << i;
+      ASSERT_TRUE(test::save_block(*tier, page(i, SaveHaste::kAwaited), block(i))) << i;
     }
   }
   io_->fails = false;

@@ -135,8 +135,8 @@ class RandomTier final : public KeepingTier {
   std::vector<TierPage> lost_;
 };
 
-TierPage urgent_page(std::int32_t page, std::uint64_t seed) {
-  return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}, .urgent = true};
+TierPage awaited_page(std::int32_t page, std::uint64_t seed) {
+  return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}, .haste = SaveHaste::kAwaited};
 }
 TierPage page_of(std::int32_t page, std::uint64_t seed) {
   return {.page = page, .group = 1, .name = {seed, 3}, .tenant = {}};
@@ -151,8 +151,8 @@ class StackedTierTest : public testing::Test {
                                           std::make_unique<RandomTier>(slow_, slow_pages, ~seed),
                                           WriteBehind::kByCaller);
   }
-  Status save_urgently(std::int32_t page, std::uint64_t seed) {
-    return test::save_block(*tier_, urgent_page(page, seed), bytes_of(seed));
+  Status save_awaited(std::int32_t page, std::uint64_t seed) {
+    return test::save_block(*tier_, awaited_page(page, seed), bytes_of(seed));
   }
   void expect_in_slow(std::int32_t page, std::uint64_t seed) {
     ASSERT_TRUE(slow_.pages.contains(page)) << page;
@@ -264,10 +264,10 @@ TEST_F(StackedTierTest, ErasedAndReplacedBlocksAreGoneFromBoth) {
   EXPECT_FALSE(load(0, 11));
 }
 
-TEST_F(StackedTierTest, AnUrgentSaveEndsWithTheFastTierAndIsWrittenBehind) {
+TEST_F(StackedTierTest, AnAwaitedSaveEndsWithTheFastTierAndIsWrittenBehind) {
   open(8, 16);
   slow_.holds_back = true;  // its moves do not end
-  EXPECT_TRUE(save_urgently(0, 10));
+  EXPECT_TRUE(save_awaited(0, 10));
   EXPECT_TRUE(load(0, 10));
   EXPECT_TRUE(slow_.pages.empty());
   EXPECT_TRUE(tier_->flush(std::chrono::milliseconds(1)).error().code ==
@@ -279,12 +279,30 @@ TEST_F(StackedTierTest, AnUrgentSaveEndsWithTheFastTierAndIsWrittenBehind) {
   EXPECT_EQ(tier_->levels().slow.saved_blocks, 1);
 }
 
+// A kill loses little, because only saves that a client waits for end early.
+TEST_F(StackedTierTest, OtherSavesEndWithTheSlowTier) {
+  open(8, 16);
+  slow_.holds_back = true;
+  int id = 0;
+  for (const SaveHaste haste : {SaveHaste::kEasy, SaveHaste::kIdle}) {
+    TierPage to = page_of(id, 10);
+    to.haste = haste;
+    const Bytes block = bytes_of(10);
+    tier_->save(static_cast<std::uint64_t>(++id), to, block);
+    std::vector<TierMove> ended;
+    for (int i = 0; i < 200; ++i) tier_->poll(ended);
+    EXPECT_TRUE(ended.empty());
+  }
+  slow_.holds_back = false;
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+}
+
 TEST_F(StackedTierTest, OnlyAQuarterOfTheFastTierWaitsAndMakesNoRoom) {
   open(8, 32);
   slow_.holds_back = true;
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(save_urgently(i, 10 + static_cast<std::uint64_t>(i)));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(save_awaited(i, 10 + static_cast<std::uint64_t>(i)));
   const Bytes third = bytes_of(12);
-  tier_->save(7, urgent_page(2, 12), third);
+  tier_->save(7, awaited_page(2, 12), third);
   std::vector<TierMove> ended;
   for (int i = 0; i < 200; ++i) tier_->poll(ended);
   EXPECT_TRUE(ended.empty()) << "the third ends with the slow tier";
@@ -315,7 +333,7 @@ TEST_F(StackedTierTest, AFailedWriteIsTriedAgain) {
   open(8, 16);
   slow_.fails_one_in = 2;
   for (int i = 0; i < 8; ++i) {
-    EXPECT_TRUE(save_urgently(i, 10 + static_cast<std::uint64_t>(i)));
+    EXPECT_TRUE(save_awaited(i, 10 + static_cast<std::uint64_t>(i)));
     EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
     expect_in_slow(i, 10 + static_cast<std::uint64_t>(i));
   }
@@ -327,7 +345,7 @@ TEST_F(StackedTierTest, CallsForAPageWaitForItsWrite) {
     SCOPED_TRACE(erases);
     slow_ = {};
     open(8, 16);
-    EXPECT_TRUE(save_urgently(0, 10));
+    EXPECT_TRUE(save_awaited(0, 10));
     slow_.holds_back = true;
     std::vector<TierMove> ended;
     for (int i = 0; i < 100; ++i) tier_->poll(ended);  // its write has begun
@@ -338,7 +356,7 @@ TEST_F(StackedTierTest, CallsForAPageWaitForItsWrite) {
     EXPECT_TRUE(test::end_of_move(*tier_, 7));
     EXPECT_TRUE(load(0, 11));
     expect_in_slow(0, 11);
-    EXPECT_TRUE(save_urgently(1, 12));
+    EXPECT_TRUE(save_awaited(1, 12));
     for (int i = 0; i < 2; ++i) tier_->poll(ended);
     tier_->erase(1);
     EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
@@ -353,9 +371,9 @@ TEST(StackedTierThread, WritesWithoutAnyCall) {
   {
     StackedTier tier(std::make_unique<RandomTier>(fast, 8, 1),
                      std::make_unique<RandomTier>(slow, 16, 2));
-    EXPECT_TRUE(test::save_block(tier, urgent_page(3, 10), block));
+    EXPECT_TRUE(test::save_block(tier, awaited_page(3, 10), block));
     while (tier.levels().slow.saved_blocks == 0) std::this_thread::yield();
-    EXPECT_TRUE(test::load_exactly(tier, urgent_page(3, 10), block));
+    EXPECT_TRUE(test::load_exactly(tier, awaited_page(3, 10), block));
   }
   EXPECT_EQ(slow.pages.at(3).second, block);
 }
@@ -411,7 +429,7 @@ class StackedTierWorkload {
     bool loads = false;
     bool slow_accepted = false;
     int turns = 0;
-    bool urgent = false;
+    SaveHaste haste = SaveHaste::kEasy;
     Bytes block;
   };
 
@@ -433,7 +451,7 @@ class StackedTierWorkload {
       ASSERT_EQ(found->second.second, bytes_of(kept.seed)) << page;
     }
   }
-  // Blocks that were saved while the slow tier took some survive, unless they were urgent.
+  // Blocks that were saved while the slow tier took some survive, unless they were awaited.
   void check_durable() {
     for (const auto& [page, kept] : kept_) {
       if (!kept.durable) continue;
@@ -461,7 +479,7 @@ class StackedTierWorkload {
     move.seed = loads ? found->second.seed : ++seeds_;
     move.slow_accepted = slow_.accepts;
     move.turns = turns_;
-    move.urgent = random_.below(2) == 0;
+    move.haste = static_cast<SaveHaste>(random_.below(3));
     move.block = loads ? Bytes(kBlock) : bytes_of(move.seed);
     busy_.insert(page);
     if (loads) {
@@ -469,8 +487,9 @@ class StackedTierWorkload {
       tier_->load(ids_, page_of(page, move.seed), move.block);
     } else {
       kept_.erase(page);
-      tier_->save(ids_, move.urgent ? urgent_page(page, move.seed) : page_of(page, move.seed),
-                  move.block);
+      TierPage to = page_of(page, move.seed);
+      to.haste = move.haste;
+      tier_->save(ids_, to, move.block);
     }
   }
   void take_ends() {
@@ -497,7 +516,8 @@ class StackedTierWorkload {
       const bool accepted = move.slow_accepted && move.turns == turns_;
       EXPECT_TRUE(status || fails_ || !accepted);
       const bool never_lost = accepted && !fails_;
-      if (status) kept_[move.page] = {move.seed, never_lost && !move.urgent, never_lost};
+      if (status)
+        kept_[move.page] = {move.seed, never_lost && move.haste != SaveHaste::kAwaited, never_lost};
       return;
     }
     if (status) {

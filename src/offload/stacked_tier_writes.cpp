@@ -62,7 +62,7 @@ void StackedTier::begin_writes() {
     const std::uint64_t id = kWriteIds | next.ticket;
     Write& write = writes_[id];
     write.page = only_fast_.at(next.page).page;
-    write.page.urgent = hurries_;
+    write.page.haste = hurries_ ? SaveHaste::kIdle : SaveHaste::kEasy;
     write.ticket = next.ticket;
     if (!spare_.empty()) {
       write.block = std::move(spare_.back());

@@ -170,7 +170,7 @@ void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, SaveHa
   while (static_cast<std::int32_t>(saves_.size()) < most) {
     std::optional<PagedBlock> block = kv_.begin_save(plan.copies);
     if (!block) return;
-    block->urgent = haste == SaveHaste::kUrgent;
+    block->haste = haste;
     saves_.push_back({next_id, *block});
     add_transfer(TransferKind::kSaveBlock, *block, next_id, plan);
   }

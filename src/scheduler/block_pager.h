@@ -49,8 +49,6 @@ struct PagingStats {
 };
 
 enum class SavesBesideLoads : std::uint8_t { kNo, kYes };
-// Whether saves may slow down the steps beside them.
-enum class SaveHaste : std::uint8_t { kEasy, kUrgent };
 
 class BlockPager {
  public:

@@ -44,15 +44,16 @@ TEST(BlockPager, ASequenceWaitsForItsBlocksAndHoldsUpNoOther) {
   EXPECT_EQ(h.scheduler.paging_stats().hit_tokens, 20);
 }
 
-TEST(BlockPager, SavesAreUrgentWhereNoStepRunsBesideThem) {
+TEST(BlockPager, SavesKnowWhetherStepsRunBesideThem) {
   SchedulerHarness h(paging_options());
   h.add(8, 1, 100);
   h.add(4, 6, 500);
   h.run_to_end();  // the first one's blocks are saved beside the second
   h.save_all();
-  std::vector<bool> urgent;
-  for (const PagedBlock& block : h.executor.saved_pages()) urgent.push_back(block.urgent);
-  EXPECT_EQ(urgent, (std::vector<bool>{false, false, true, true}));
+  std::vector<SaveHaste> hastes;
+  for (const PagedBlock& block : h.executor.saved_pages()) hastes.push_back(block.haste);
+  EXPECT_EQ(hastes, (std::vector<SaveHaste>{SaveHaste::kEasy, SaveHaste::kEasy, SaveHaste::kIdle,
+                                            SaveHaste::kIdle}));
 }
 
 TEST(BlockPager, LoadsOnlyBlocksThatMemoryLacks) {

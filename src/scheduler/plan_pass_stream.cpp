@@ -122,7 +122,7 @@ void PlanPass::keep_streamed() {
   keep();
   if (!pages.keeps_file() || state_.streams.waiting.empty()) return;
   // The next sequence waits for these saves.
-  state_.pager.plan_saves(tier_accepts_saves_, SavesBesideLoads::kNo, SaveHaste::kUrgent,
+  state_.pager.plan_saves(tier_accepts_saves_, SavesBesideLoads::kNo, SaveHaste::kAwaited,
                           state_.next_transfer, plan_);
   if (!state_.pager.busy()) keep();  // no block was left to be saved
 }

@@ -28,7 +28,7 @@ bool PlanPass::promise(std::int32_t slot, std::int32_t tokens, std::int32_t spar
 
 void PlanPass::save_unused() {
   if (!state_.pager.has_tier()) return;
-  state_.pager.plan_saves(tier_accepts_saves_, SavesBesideLoads::kYes, SaveHaste::kUrgent,
+  state_.pager.plan_saves(tier_accepts_saves_, SavesBesideLoads::kYes, SaveHaste::kAwaited,
                           state_.next_transfer, plan_);
   spares_unsaved_ = state_.pager.num_saves() > 0;
 }

@@ -164,7 +164,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   }
   pass.finish();
   state_->pager.plan_saves(resources.tier_accepts_saves, SavesBesideLoads::kNo,
-                           plan.has_rows() ? SaveHaste::kEasy : SaveHaste::kUrgent,
+                           plan.has_rows() ? SaveHaste::kEasy : SaveHaste::kIdle,
                            state_->next_transfer, plan);
   if (!plan.has_rows()) return;
   ++state_->next_step;
