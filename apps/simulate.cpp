@@ -157,6 +157,7 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
     extra.emplace_back("kv_peak_started_blocks", std::to_string(r.stats.peak_started_blocks));
     extra.emplace_back("kv_block_bytes", dump_json(SimulateJson(m.block_bytes)));
     extra.emplace_back("redirected_requests", std::to_string(r.redirected));
+    extra.emplace_back("instance_starts", std::to_string(r.starts));
     extra.emplace_back("stage_times", pipeline_json(r.stats.pipeline));
     fmt::print("{}\n", summary_json(r.summary, settings.percentiles, extra));
     return;
@@ -167,6 +168,7 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
   fmt::print("{}", summary_table(r.summary, settings.percentiles));
   const PipelineTimes& t = r.stats.pipeline;
   if (m.options.autoscale) fmt::print("{} requests on the machine that was added\n", r.redirected);
+  if (m.options.instances) fmt::print("{} instances were started\n", r.starts);
   if (m.options.replica.tier_pages > 0) {
     fmt::print("tier: {} blocks saved, {} loaded\n", r.stats.saved_blocks, r.stats.loaded_blocks);
   }

@@ -30,6 +30,7 @@ struct SimulateArguments {
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
   std::string autoscale;  // RATE,CHECK,START
+  std::string instances;  // MOST,ROOM,START or MOST,ROOM,START,IDLE
   // The scheduler.
   std::string scheduler = "stall-free";
   std::string token_budget = "512";

@@ -18,16 +18,6 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
   command.add_option("--model", a.model, "by name; --list shows them")->group(group);
   command.add_option("--tp", a.tp, "GPUs that share each layer (default 1)")->group(group);
   command.add_option("--pp", a.pp, "stages of a pipeline (default 1)")->group(group);
-  command.add_option("--replicas", a.replicas, "copies of it all (default 1)")->group(group);
-  command
-      .add_option("--dispatch", a.dispatch,
-                  "requests to replicas: round-robin (default) or least-loaded")
-      ->group(group);
-  command
-      .add_option("--autoscale", a.autoscale,
-                  "RATE,CHECK,START: a replica more, START seconds after the rate, looked at every "
-                  "CHECK seconds, is over 1.5 times RATE; it takes the requests beyond RATE")
-      ->group(group);
   command
       .add_option("--gpus-per-node", a.gpus_per_node, "beyond, a network joins them (default 8)")
       ->group(group);
@@ -79,6 +69,27 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
           "while its front is computed; first: loads end before a prompt begins")
       ->group(group)
       ->check(CLI::IsMember({"meeting", "first"}));
+}
+
+// Copies of the deployment: how many, and which one gets a request.
+void add_replica_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "Machine";
+  command.add_option("--replicas", a.replicas, "copies of it all (default 1)")->group(group);
+  command
+      .add_option("--dispatch", a.dispatch,
+                  "requests to replicas: round-robin (default) or least-loaded")
+      ->group(group);
+  command
+      .add_option("--autoscale", a.autoscale,
+                  "RATE,CHECK,START: a replica more, START seconds after the rate, looked at every "
+                  "CHECK seconds, is over 1.5 times RATE; it takes the requests beyond RATE")
+      ->group(group);
+  command
+      .add_option("--instances", a.instances,
+                  "MOST,ROOM,START[,IDLE]: up to MOST replicas that start by need, from none: one "
+                  "more, ready after START seconds, for a request that finds ROOM requests at "
+                  "each; it ends IDLE seconds (default 0) after its last request")
+      ->group(group);
 }
 
 void add_function_options(CLI::App& command, SimulateArguments& a) {
@@ -232,6 +243,7 @@ CLI::App* add_simulate(CLI::App& root, SimulateArguments& arguments) {
   CLI::App* command =
       root.add_subcommand("simulate", "The scheduler on virtual time and a model of the hardware");
   add_deployment_options(*command, arguments);
+  add_replica_options(*command, arguments);
   add_scheduler_options(*command, arguments);
   add_load_options(*command, arguments);
   add_function_options(*command, arguments);

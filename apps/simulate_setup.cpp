@@ -157,6 +157,14 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
     if (!autoscale) return with_context("--autoscale", std::move(autoscale).error());
     simulation.autoscale = *autoscale;
   }
+  if (!a.instances.empty()) {
+    auto instances = parse_instances(a.instances);
+    if (!instances) return with_context("--instances", std::move(instances).error());
+    if (a.replicas > 1 || simulation.autoscale) {
+      return invalid_argument("--instances start by need: give neither --replicas nor --autoscale");
+    }
+    simulation.instances = *instances;
+  }
   RETURN_IF_ERROR(parse_load(a, replica.max_model_len, settings.load));
   ASSIGN_OR_RETURN(settings.percentiles, parse_percentiles(a.metric_percentiles));
   return settings;

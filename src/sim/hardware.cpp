@@ -24,6 +24,8 @@ constexpr std::array kGpus = {
     // The same data sheet, PCIe: 1,935 GB/s, NVLink bridge for two GPUs.
     GpuSpec{"a100-80g-pcie", 312 * kTera, 1935 * kGiga, 80 * kGiga, 108, 2, 300 * kGiga,
             32 * kGiga},
+    // A100 architecture whitepaper (2020), SXM: 40 GB HBM2 at 1,555 GB/s.
+    GpuSpec{"a100-40g", 312 * kTera, 1555 * kGiga, 40 * kGiga, 108, 8, 300 * kGiga, 32 * kGiga},
     // NVIDIA A40 data sheet: 149.7 TFLOPS, 48 GB GDDR6 at 696 GB/s, NVLink bridge 112.5 GB/s both
     // ways; 84 SMs.
     GpuSpec{"a40", 149.7 * kTera, 696 * kGiga, 48 * kGiga, 84, 2, 56.25 * kGiga, 32 * kGiga},

@@ -110,7 +110,8 @@ Status check_replica_options(const ReplicaOptions& options) {
 }
 
 Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder& recorder)
-    : kv_(replica_kv_options(options)),
+    : ready_(options.ready),
+      kv_(replica_kv_options(options)),
       scheduler_(scheduler_options(options, cost.num_stages()), kv_,
                  make_policy(options.scheduler).value()),
       executor_(cost, options.step_jitter, options.seed, options.transfers, options.tier),
@@ -162,9 +163,11 @@ void Replica::add(const WorkloadRequest& request) {
   if (const Status queued = scheduler_.add(live); !queued) retire(live, queued.error().message);
 }
 
+Duration Replica::ready_at() const { return std::max(ready_, executor_.ready_at()); }
+
 bool Replica::may_plan() const {
-  return !blocked_ && executor_.in_flight() < executor_.max_in_flight() &&
-         executor_.ready_at() <= now_ && scheduler_.has_work();
+  return !blocked_ && executor_.in_flight() < executor_.max_in_flight() && ready_at() <= now_ &&
+         scheduler_.has_work();
 }
 
 // The time of the next event that needs no new request.
@@ -173,8 +176,8 @@ std::optional<Duration> Replica::next_event() const {
   const auto add = [&](Duration time) { next = next ? std::min(*next, time) : time; };
   if (executor_.in_flight() > 0) add(executor_.done_at());
   if (executor_.in_flight() < executor_.max_in_flight() && scheduler_.has_work()) {
-    if (!blocked_) add(executor_.ready_at());
-    if (const auto done = executor_.transfer_done_at()) add(std::max(*done, executor_.ready_at()));
+    if (!blocked_) add(ready_at());
+    if (const auto done = executor_.transfer_done_at()) add(std::max(*done, ready_at()));
   }
   return next;
 }

@@ -50,6 +50,8 @@ struct ReplicaOptions {
   double even_context = 0;
   // SchedulerOptions::turn_tokens, of the policy `fair`.
   std::int32_t turn_tokens = 32;
+  // No step begins before.
+  Duration ready{0};
 };
 
 struct ReplicaStats {
@@ -97,6 +99,7 @@ class Replica {
   struct LiveRequest;
 
   LiveRequest& take_request(const WorkloadRequest& request);
+  Duration ready_at() const;
   bool may_plan() const;
   bool plan_step();
   void make_plan(BatchPlan& plan);
@@ -107,6 +110,7 @@ class Replica {
   void retire(LiveRequest& live, const std::string& error);
   std::optional<Duration> next_event() const;
 
+  const Duration ready_;
   KvManager kv_;
   Scheduler scheduler_;
   SimulatedExecutor executor_;

@@ -21,6 +21,32 @@ std::size_t choose(const std::vector<std::unique_ptr<Replica>>& replicas, Dispat
   return static_cast<std::size_t>(least - replicas.begin());
 }
 
+// Whether the run goes on after arrival `i` of `count`.
+bool goes_on(const ProgressReport& progress, std::size_t i, std::size_t count) {
+  return !progress || i % kReportEvery != 0 ||
+         progress(static_cast<double>(i) / static_cast<double>(count));
+}
+
+Error interrupted() { return {ErrorCode::kCancelled, "the simulation was interrupted"}; }
+
+Result<SimulationResult> simulate_instances(const Workload& workload,
+                                            const SimulationOptions& options, StepCost& cost,
+                                            const ProgressReport& progress) {
+  ServingRecorder recorder(options.goodput);
+  Instances instances(*options.instances, options.replica, cost, recorder);
+  const std::size_t count = workload.requests.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    instances.add(workload.requests[i]);
+    if (!goes_on(progress, i, count)) return interrupted();
+  }
+  instances.finish();
+  SimulationResult result;
+  result.stats = instances.stats();
+  result.starts = instances.starts();
+  result.summary = recorder.finish(instances.last_end());
+  return result;
+}
+
 }  // namespace
 
 Result<Dispatch> find_dispatch(std::string_view name) {
@@ -34,6 +60,12 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
                                   StepCost& cost, const ProgressReport& progress) {
   RETURN_IF_ERROR(check_replica_options(options.replica));
   if (options.replicas < 1) return invalid_argument("replicas must be at least 1");
+  if (options.instances) {
+    if (options.replicas > 1 || options.autoscale) {
+      return invalid_argument("instances start by need: neither replicas nor autoscale go with it");
+    }
+    return simulate_instances(workload, options, cost, progress);
+  }
   ServingRecorder recorder(options.goodput);
   std::vector<std::unique_ptr<Replica>> replicas;
   for (std::int32_t i = 0; i < options.replicas; ++i) {
@@ -58,10 +90,7 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
     }
     const bool redirected = autoscaler && autoscaler->redirect(request.arrival);
     (redirected ? added : replicas[choose(replicas, options.dispatch, i)])->add(request);
-    if (progress && i % kReportEvery == 0 &&
-        !progress(static_cast<double>(i) / static_cast<double>(count))) {
-      return Error{ErrorCode::kCancelled, "the simulation was interrupted"};
-    }
+    if (!goes_on(progress, i, count)) return interrupted();
   }
   SimulationResult result;
   if (autoscaler) {

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "sim/deployment.h"
+#include "sim/instances.h"
 #include "sim/replica.h"
 #include "sim/step_cost.h"
 #include "workload/autoscaler.h"
@@ -34,17 +35,21 @@ struct SimulationOptions {
   Goodput goodput;
   // One machine more, which takes what the autoscaler redirects.
   std::optional<AutoscaleOptions> autoscale = std::nullopt;
+  // In place of `replicas`: they start by need.
+  std::optional<InstanceOptions> instances = std::nullopt;
 };
 
 struct SimulationResult {
   ServingSummary summary;
   ReplicaStats stats;           // of all replicas
   std::int64_t redirected = 0;  // requests, by the autoscaler
+  std::int64_t starts = 0;      // of instances
 };
 
 // Called with the share of the arrivals that are simulated; false ends the run with kCancelled.
 using ProgressReport = std::function<bool(double)>;
 
+// kInvalidArgument: replicas below 1, or instances beside replicas or an autoscaler.
 // REQUIRES: check_replica_options(options.replica).
 Result<SimulationResult> simulate(const Workload& workload, const SimulationOptions& options,
                                   StepCost& cost, const ProgressReport& progress = {});

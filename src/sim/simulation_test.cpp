@@ -277,6 +277,53 @@ TEST(Simulation, AnAutoscalersMachineTakesABurstsSurplus) {
   EXPECT_LT(scaled->summary.ttft.greatest(), alone->summary.ttft.greatest());
 }
 
+// Requests of 10 steps of 10 ms, one a second for three seconds, then eight at once.
+TEST(Simulation, InstancesStartWhenRequestsFindNoRoom) {
+  Workload workload;
+  for (int i = 0; i < 11; ++i) {
+    workload.requests.push_back({.arrival = std::chrono::seconds(std::min(i, 3)),
+                                 .prompt_tokens = 8,
+                                 .output_tokens = 10,
+                                 .prefix_pieces = {}});
+  }
+  EvenCost cost;
+  SimulationOptions options = small_options();
+  options.instances = InstanceOptions{
+      .most = 2, .room = 3, .start = milliseconds(500), .idle = std::chrono::seconds(5)};
+  const auto kept = simulate(workload, options, cost);
+  options.instances->idle = Duration(0);
+  const auto ended = simulate(workload, options, cost);
+  options.replicas = 2;
+  EXPECT_FALSE(simulate(workload, options, cost));
+  ASSERT_TRUE(kept && ended);
+  EXPECT_EQ(kept->summary.completed, 11);
+  EXPECT_EQ(ended->summary.completed, 11);
+  // The first request starts one. Three of the eight have room there, and the others start the
+  // second and wait for it, or for both when these are full.
+  EXPECT_EQ(kept->starts, 2);
+  EXPECT_EQ(kept->summary.ttft.greatest(), milliseconds(510));
+  EXPECT_EQ(kept->summary.ttft.least(), milliseconds(10));
+  // Each request of the first three seconds finds that the one before has ended.
+  EXPECT_EQ(ended->starts, 3 + 2);
+  EXPECT_EQ(ended->summary.ttft.least(), milliseconds(510));
+}
+
+TEST(Simulation, InstancesAreParsed) {
+  const auto full = parse_instances("4,16,2.5,30");
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->most, 4);
+  EXPECT_EQ(full->room, 16);
+  EXPECT_EQ(full->start, milliseconds(2500));
+  EXPECT_EQ(full->idle, std::chrono::seconds(30));
+  EXPECT_EQ(parse_instances("1,1,0")->idle, Duration(0));
+  for (const char* text : {"", "4", "4,16", "0,1,1", "1.5,1,1", "4,16,-1", "4,16,1,", "4,16,1,2,3",
+                           "4,16,x", "4,16,nan", "4,16,1e9"}) {
+    const auto bad = parse_instances(text);
+    ASSERT_FALSE(bad) << text;
+    EXPECT_NE(bad.error().message.find(text), std::string::npos);
+  }
+}
+
 TEST(Simulation, TheLeastLoadedReplicaIsTheOneWithLeastToDo) {
   Workload workload = some_requests(200, milliseconds(40));
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {

@@ -264,6 +264,8 @@ TEST(SimulateCli, ErrorsNameTheFault) {
   refused({"--capacity", "--tbt-slo-ms", "5"}, "leave out --qps");
   refused({"--kv-tokens", "100"}, "--kv-tokens is for --profile");
   refused({"--too-long", "cut"}, "refuse, shorten, skip");
+  refused({"--instances", "4,16"}, "MOST,ROOM,START");
+  refused({"--instances", "4,16,1", "--replicas", "2"}, "start by need");
 }
 
 TEST(SimulateCli, ErrorsNameTheMissingOption) {
