@@ -284,10 +284,10 @@ TEST_F(StackedTierTest, OtherSavesEndWithTheSlowTier) {
   open(8, 16);
   slow_.holds_back = true;
   int id = 0;
+  const Bytes block = bytes_of(10);  // until both saves have ended
   for (const SaveHaste haste : {SaveHaste::kEasy, SaveHaste::kIdle}) {
     TierPage to = page_of(id, 10);
     to.haste = haste;
-    const Bytes block = bytes_of(10);
     tier_->save(static_cast<std::uint64_t>(++id), to, block);
     std::vector<TierMove> ended;
     for (int i = 0; i < 200; ++i) tier_->poll(ended);
