@@ -303,13 +303,12 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   }
   // The process before it is fenced. Its loans are those that the new one presents, at most.
   std::map<std::string, Loan> before;
+  std::string old_device = request.device;
   if (known) {
-    before = found->second.loans;
-    if (found->second.device != request.device) before.clear();
-    const std::string old_device = found->second.device;
+    old_device = found->second.device;
+    if (old_device == request.device) before = found->second.loans;
     drop_loans(found->second);
     parties_.erase(found);
-    rebalance(old_device);
   }
   Party& party = parties_[request.party];
   party.device = request.device;
@@ -320,6 +319,8 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   settle_all();
   pools_.clear();
   rebalance(party.device);
+  // Holders of leases that the party left behind hear of the recall with their next message.
+  if (old_device != party.device) rebalance(old_device);
   LendAnswer answer;
   answer.reply = view(now, request.party, party);
   return answer;

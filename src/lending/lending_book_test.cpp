@@ -145,6 +145,33 @@ TEST_F(LendingBookTest, LoansOfASilentLenderAreRecalled) {
   EXPECT_EQ(beat(kExpiry + 7, "chat", 0).reply.loans[1].keep, 20);
 }
 
+TEST_F(LendingBookTest, LoansOfALenderThatJoinsOnAnotherDeviceAreRecalled) {
+  join(0, "image");
+  join(0, "chat");
+  send(1, {.verb = LendVerb::kLease, .party = "image", .lease = "spare", .bytes = 50});
+  EXPECT_EQ(allocate(2, "chat", 150).reply.granted, 150);
+  send(3, {.verb = LendVerb::kJoin, .party = "image", .device = "gpu"});
+  // A heartbeat that changes nothing shows it.
+  const LendAnswer chat = beat(4, "chat", 0);
+  ASSERT_EQ(chat.reply.loans.size(), 2U);
+  EXPECT_EQ(chat.reply.loans[1].lease, "image/spare");
+  EXPECT_EQ(chat.reply.loans[1].lender, "");
+  EXPECT_EQ(chat.reply.loans[1].bytes, 50);
+  EXPECT_EQ(chat.reply.loans[1].keep, 0);
+}
+
+// The kinds 'budget' and 'pages' are apart as devices are.
+TEST_F(LendingBookTest, LoansOfALenderThatJoinsWithAnotherKindAreRecalled) {
+  join(0, "image");
+  join(0, "chat");
+  send(1, {.verb = LendVerb::kLease, .party = "image", .lease = "spare", .bytes = 50});
+  EXPECT_EQ(allocate(2, "chat", 150).reply.granted, 150);
+  send(3, {.verb = LendVerb::kJoin, .party = "image", .device = "cpu", .kind = LendKind::kPages});
+  const LendAnswer chat = beat(4, "chat", 0);
+  ASSERT_EQ(chat.reply.loans.size(), 2U);
+  EXPECT_EQ(chat.reply.loans[1].keep, 0);
+}
+
 TEST_F(LendingBookTest, ALaterProcessFencesTheOneBefore) {
   join(0, "a");
   allocate(1, "a", 60);
