@@ -20,6 +20,7 @@ constexpr std::int64_t kMostInBatch = 1000;
 constexpr double kLongestSlo = 3.6e6;     // milliseconds
 constexpr double kLongestIdle = 2.592e6;  // seconds: 30 days
 constexpr std::int64_t kMostPerMinute = 1'000'000'000'000;
+constexpr std::string_view kRename = "rename or remove one of them";
 
 struct FunctionDefaults {
   Duration ttft_slo = std::chrono::milliseconds(2500);  // the paper's, for a model of 7B
@@ -103,11 +104,13 @@ std::string read_name(TableReader& reader, std::string_view extra) {
 }
 
 Quotas read_quotas(TableReader& reader) {
+  constexpr std::string_view kNone = "; leave the key out for no limit";
+  constexpr std::int64_t kMostAtOnce = std::numeric_limits<std::int32_t>::max();
   Quotas quotas;
-  quotas.requests_per_minute = reader.integer("requests_per_minute", 1, kMostPerMinute);
-  quotas.tokens_per_minute = reader.integer("tokens_per_minute", 1, kMostPerMinute);
-  quotas.concurrency = reader.integer("concurrency", 1, std::numeric_limits<std::int32_t>::max());
-  quotas.money_per_day = reader.positive("money_per_day", 1e12);
+  quotas.requests_per_minute = reader.integer("requests_per_minute", 1, kMostPerMinute, kNone);
+  quotas.tokens_per_minute = reader.integer("tokens_per_minute", 1, kMostPerMinute, kNone);
+  quotas.concurrency = reader.integer("concurrency", 1, kMostAtOnce, kNone);
+  quotas.money_per_day = reader.positive("money_per_day", 1e12, kNone);
   return quotas;
 }
 
@@ -186,7 +189,10 @@ std::vector<Sha256Digest> FunctionsParser::read_keys(TableReader& reader,
       break;
     }
     const auto [other, is_new] = keys_.emplace(*digest, owner);
-    if (!is_new) reader.fail("key_sha256", fmt::format("{} has this key already", other->second));
+    if (!is_new) {
+      reader.fail("key_sha256",
+                  fmt::format("{} has this key already; give each its own", other->second));
+    }
     digests.push_back(*digest);
   }
   return digests;
@@ -200,7 +206,7 @@ Status FunctionsParser::read_tenant(const TomlValue& table) {
   tenant.quotas = read_quotas(reader);
   const auto index = static_cast<std::int32_t>(file_.tenants.size());
   if (!tenants_.emplace(tenant.name, index).second) {
-    reader.fail("name", fmt::format("there is a tenant '{}' already", tenant.name));
+    reader.fail("name", fmt::format("there is a tenant '{}' already; {}", tenant.name, kRename));
   }
   file_.tenants.push_back(std::move(tenant));
   return reader.finish();
@@ -219,8 +225,9 @@ std::int32_t FunctionsParser::index_of(const Names& names, TableReader& reader,
                                        const std::string& name) const {
   const auto found = names.find(name);
   if (found != names.end()) return found->second;
-  reader.fail(
-      key, fmt::format("there is no {} '{}'{}", kind, name, did_you_mean(name, names_of(names))));
+  std::string remedy = did_you_mean(name, names_of(names));
+  if (remedy.empty()) remedy = fmt::format("; add a [[{}]] of this name", kind);
+  reader.fail(key, fmt::format("there is no {} '{}'{}", kind, name, remedy));
   return 0;
 }
 
@@ -229,15 +236,15 @@ Status FunctionsParser::read_backbone(const TomlValue& table) {
   BackboneSpec backbone;
   backbone.name = read_name(reader, "/");
   backbone.directory = reader.text("directory");
-  backbone.place = table.place;
+  backbone.place = reader.place_of("directory");
   const auto index = static_cast<std::int32_t>(file_.backbones.size());
   if (!backbones_.emplace(backbone.name, index).second) {
-    reader.fail("name", fmt::format("there is a backbone '{}' already", backbone.name));
+    reader.fail("name",
+                fmt::format("there is a backbone '{}' already; {}", backbone.name, kRename));
   }
   FunctionSpec function;
   function.name = backbone.name;
   function.backbone = index;
-  function.place = table.place;
   read_times(reader, function);
   const auto names = reader.texts("tenants");
   const bool for_all = names.size() == 1 && names.front() == "*";
@@ -280,7 +287,7 @@ Status FunctionsParser::read_adapter(const TomlValue& table) {
   TableReader reader(table, "adapter", path_);
   FunctionSpec function;
   function.name = read_name(reader, "/");
-  function.place = table.place;
+  function.place = reader.place_of("directory");
   const std::string backbone = reader.text("backbone");
   const std::string tenant = reader.text("tenant");
   read_directory(reader, function);
@@ -290,11 +297,11 @@ Status FunctionsParser::read_adapter(const TomlValue& table) {
     function.tenant = index_of(tenants_, reader, "tenant", "tenant", tenant);
   }
   if (backbones_.contains(function.name)) {
-    reader.fail("name", fmt::format("'{}' is the name of a backbone", function.name));
+    reader.fail("name", fmt::format("'{}' is the name of a backbone; {}", function.name, kRename));
   }
   if (!reader.failed() && !adapters_.emplace(function.tenant, function.name).second) {
-    reader.fail("name",
-                fmt::format("tenant '{}' has an adapter '{}' already", tenant, function.name));
+    reader.fail("name", fmt::format("tenant '{}' has an adapter '{}' already; {}", tenant,
+                                    function.name, kRename));
   }
   if (file_.functions.size() >= kMaxFunctions) {
     reader.fail("", fmt::format("more than {} functions", kMaxFunctions));
@@ -316,13 +323,17 @@ Result<std::string> FunctionsParser::end_of(const TomlValue& aliases,
     if (next == aliases.members.end() || next->key != name) {
       auto known = names_of(backbones_);
       for (const std::string_view adapter : names_of(adapter_names_)) known.push_back(adapter);
-      return reader.error_at(
-          first.place, first.key,
-          fmt::format("there is no model '{}'{}", name, did_you_mean(name, known)));
+      std::string remedy = did_you_mean(name, known);
+      if (remedy.empty()) remedy = "; give the name of a [[backbone]], an [[adapter]] or an alias";
+      return reader.error_at(first.place, first.key,
+                             fmt::format("there is no model '{}'{}", name, remedy));
     }
     way += fmt::format(" -> {}", name);
     if (!seen.insert(name).second) {
-      return reader.error_at(first.place, first.key, fmt::format("a cycle: {}", way));
+      return reader.error_at(first.place, first.key,
+                             fmt::format("a cycle: {}; one of them must name a [[backbone]] or an "
+                                         "[[adapter]]",
+                                         way));
     }
     name = next->value.text;
   }
@@ -343,7 +354,9 @@ Status FunctionsParser::read_aliases(const TomlValue& table) {
                                          kMaxModelName));
     }
     if (backbones_.contains(name) || adapter_names_.contains(name)) {
-      return reader.error_at(member.place, name, "is the name of a backbone or adapter already");
+      return reader.error_at(
+          member.place, name,
+          fmt::format("is the name of a backbone or adapter already; {}", kRename));
     }
   }
   for (const TomlMember& member : table.members) {
@@ -379,8 +392,10 @@ Status complete(std::string_view path, const std::filesystem::path& folder, std:
   const std::filesystem::path full = (folder / directory).lexically_normal();
   std::error_code error;
   if (!std::filesystem::is_directory(full, error)) {
-    return invalid_argument(fmt::format("{}:{}:{}: {}: there is no directory '{}'", path,
-                                        place.line, place.column, key, full.string()));
+    return invalid_argument(fmt::format(
+        "{}:{}:{}: {}: there is no directory '{}'; give one that exists, relative to this file or "
+        "absolute",
+        path, place.line, place.column, key, full.string()));
   }
   directory = full.string();
   return {};

@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -127,7 +128,7 @@ TEST(FunctionsFileTest, AdminKeysAreNoTenants) {
   EXPECT_EQ(to_hex(file->admin_keys[0]), admin);
   EXPECT_EQ(file->tenants.size(), 2U);
   EXPECT_EQ(error_of(file_with("", fmt::format("[admin]\nkey_sha256 = \"{}\"\n", kHexA))),
-            "f.toml:5:1: tenant.key_sha256: the admin has this key already");
+            "f.toml:5:1: tenant.key_sha256: the admin has this key already; give each its own");
   EXPECT_EQ(error_of(file_with("", "[admin]\n")),
             "f.toml:1:1: admin.key_sha256: is missing; give the SHA-256 of a key");
 }
@@ -153,16 +154,21 @@ TEST(FunctionsFileTest, ErrorsNamePlaceAndKey) {
       {"[[adapter]]\nname = \"p\"\nbackbone = \"demi\"\ntenant = \"a\"\ndirectory = \"d\"\n",
        "f.toml:15:1: adapter.backbone: there is no backbone 'demi'; did you mean 'demo'?"},
       {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"x\"\ndirectory = \"d\"\n",
-       "f.toml:16:1: adapter.tenant: there is no tenant 'x'"},
+       "f.toml:16:1: adapter.tenant: there is no tenant 'x'; add a [[tenant]] of this name"},
       {adapter + "direktory = \"d\"\n",
        "f.toml:18:1: adapter.direktory: is not a known key; did you mean 'directory'?"},
-      {adapter + adapter, "f.toml:19:1: adapter.name: tenant 'a' has an adapter 'p' already"},
+      {adapter + "zzzzzzzz = 1\n",
+       "f.toml:18:1: adapter.zzzzzzzz: is not a known key; the keys here are name, backbone, "
+       "tenant, directory, ttft_slo_ms, idle_s"},
+      {adapter + adapter,
+       "f.toml:19:1: adapter.name: tenant 'a' has an adapter 'p' already; rename or remove one of "
+       "them"},
       {adapter + "ttft_slo_ms = 0\n",
        "f.toml:18:1: adapter.ttft_slo_ms: must be a number above 0 and at most 3600000"},
       {adapter + "idle_s = nan\n", "f.toml:18:1: adapter.idle_s: must be a number above 0"},
       {"[[adapter]]\nname = \"p\"\n", "f.toml:13:1: adapter.backbone: is missing; give a text"},
       {"[[adapter]]\nname = \"demo\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = \"d\"\n",
-       "f.toml:14:1: adapter.name: 'demo' is the name of a backbone"},
+       "f.toml:14:1: adapter.name: 'demo' is the name of a backbone; rename or remove"},
       {"[[adapter]]\nname = \"a:b\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = \"d\"\n",
        "f.toml:14:1: adapter.name: 'a:b' must be 1 to 128 letters, digits or any of '.-_/'"},
       {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"a\"\n"
@@ -171,23 +177,26 @@ TEST(FunctionsFileTest, ErrorsNamePlaceAndKey) {
       {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = 7\n",
        "f.toml:17:1: adapter.directory: must be a text that is not empty"},
       {"[[tenant]]\nname = \"a\"\nkey_sha256 = \"" + std::string(64, 'c') + "\"\n",
-       "f.toml:14:1: tenant.name: there is a tenant 'a' already"},
+       "f.toml:14:1: tenant.name: there is a tenant 'a' already; rename or remove one of them"},
       {"[[tenant]]\nname = \"c\"\nkey_sha256 = \"" + kHexA + "\"\n",
-       "f.toml:15:1: tenant.key_sha256: tenant 'a' has this key already"},
+       "f.toml:15:1: tenant.key_sha256: tenant 'a' has this key already; give each its own"},
       {"[[tenant]]\nname = \"c\"\nkey_sha256 = \"sk-plain\"\n",
        "f.toml:15:1: tenant.key_sha256: must be 64 digits of 0-9 and a-f"},
       {"[[tenant]]\nname = \"c\"\n", "f.toml:13:1: tenant.key_sha256: is missing"},
       {"[[backbone]]\nname = \"demo\"\ndirectory = \"m\"\n",
-       "f.toml:14:1: backbone.name: there is a backbone 'demo' already"},
+       "f.toml:14:1: backbone.name: there is a backbone 'demo' already; rename or remove"},
       {"[[backbone]]\nname = \"x\"\ndirectory = \"m\"\ntenants = [\"a\", \"a\"]\n",
        "f.toml:16:1: backbone.tenants: 'a' is given twice"},
       {"[[backbone]]\nname = \"x\"\ndirectory = \"m\"\ntenants = [1]\n",
        "f.toml:16:1: backbone.tenants: must be a text or a list of texts"},
-      {"[aliases]\nx = \"nothing\"\n", "f.toml:14:1: aliases.x: there is no model 'nothing'"},
+      {"[aliases]\nx = \"nothing\"\n",
+       "f.toml:14:1: aliases.x: there is no model 'nothing'; give the name of a [[backbone]], an "
+       "[[adapter]] or an alias"},
       {"[aliases]\nx = \"y\"\ny = \"z\"\nz = \"y\"\n",
-       "f.toml:14:1: aliases.x: a cycle: x -> y -> z -> y"},
+       "f.toml:14:1: aliases.x: a cycle: x -> y -> z -> y; one of them must name a [[backbone]]"},
       {"[aliases]\nx = \"x\"\n", "f.toml:14:1: aliases.x: a cycle: x -> x"},
-      {"[aliases]\ndemo = \"demo\"\n", "f.toml:14:1: aliases.demo: is the name of a backbone"},
+      {"[aliases]\ndemo = \"demo\"\n",
+       "f.toml:14:1: aliases.demo: is the name of a backbone or adapter already; rename"},
       {"[memory]\nhost = \"4 apples\"\n", "f.toml:14:1: memory.host: must be a size such as"},
       {"[memory]\nhots = \"4GiB\"\n",
        "f.toml:14:1: memory.hots: is not a known key; did you mean 'host'?"},
@@ -210,8 +219,9 @@ TEST(FunctionsFileTest, QuotasAreAboveZero) {
     const std::string text = fmt::format("[[tenant]]\nname = \"c\"\nkey_sha256 = \"{}\"\n{}\n",
                                          std::string(64, 'c'), quota);
     const std::string key(quota, std::string_view(quota).find(' '));
-    EXPECT_THAT(error_of(file_with(text)),
-                StartsWith(fmt::format("f.toml:16:1: tenant.{}: must be", key)));
+    const std::string error = error_of(file_with(text));
+    EXPECT_THAT(error, StartsWith(fmt::format("f.toml:16:1: tenant.{}: must be", key)));
+    EXPECT_THAT(error, EndsWith("; leave the key out for no limit"));
   }
 }
 
@@ -273,8 +283,10 @@ TEST(FunctionsFileTest, DirectoriesMustBeThere) {
   const auto file = load_functions(path);
   std::filesystem::remove(path);
   ASSERT_FALSE(file);
-  EXPECT_THAT(file.error().message, HasSubstr(name + ":8:1: backbone.directory: "
+  EXPECT_THAT(file.error().message, HasSubstr(name + ":10:1: backbone.directory: "
                                                      "there is no directory '"));
+  EXPECT_THAT(file.error().message, EndsWith("'; give one that exists, relative to this file or "
+                                             "absolute"));
 }
 
 }  // namespace

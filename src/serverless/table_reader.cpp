@@ -28,9 +28,12 @@ Error TableReader::error_at(const TomlPlace& place, std::string_view key,
 
 void TableReader::fail(std::string_view key, std::string_view message) {
   if (!status_) return;
+  status_ = error_at(place_of(key), key, message);
+}
+
+TomlPlace TableReader::place_of(std::string_view key) const {
   const auto it = std::ranges::find(table_.members, key, &TomlMember::key);
-  const TomlPlace place = it == table_.members.end() ? table_.place : it->place;
-  status_ = error_at(place, key, message);
+  return it == table_.members.end() ? table_.place : it->place;
 }
 
 const TomlMember* TableReader::find(std::string_view key) {
@@ -68,12 +71,12 @@ std::vector<std::string> TableReader::texts(std::string_view key) {
 }
 
 std::optional<std::int64_t> TableReader::integer(std::string_view key, std::int64_t low,
-                                                 std::int64_t high) {
+                                                 std::int64_t high, std::string_view remedy) {
   const TomlMember* member = find(key);
   if (member == nullptr) return std::nullopt;
   const TomlValue& value = member->value;
   if (value.kind != TomlValue::Kind::kInteger || value.integer < low || value.integer > high) {
-    fail(key, fmt::format("must be a whole number between {} and {}", low, high));
+    fail(key, fmt::format("must be a whole number between {} and {}{}", low, high, remedy));
   }
   return value.integer;
 }
@@ -85,7 +88,8 @@ std::optional<bool> TableReader::boolean(std::string_view key) {
   return member->value.boolean;
 }
 
-std::optional<double> TableReader::number(std::string_view key, bool zero, double high) {
+std::optional<double> TableReader::number(std::string_view key, bool zero, double high,
+                                          std::string_view remedy) {
   const TomlMember* member = find(key);
   if (member == nullptr) return std::nullopt;
   const TomlValue& value = member->value;
@@ -93,18 +97,19 @@ std::optional<double> TableReader::number(std::string_view key, bool zero, doubl
       value.kind == TomlValue::Kind::kInteger || value.kind == TomlValue::Kind::kNumber;
   const bool is_high_enough = zero ? value.number >= 0 : value.number > 0;
   if (!is_number || !is_high_enough || !(value.number <= high)) {
-    fail(key, fmt::format("must be a number {} and at most {}", zero ? "of at least 0" : "above 0",
-                          high));
+    fail(key, fmt::format("must be a number {} and at most {}{}",
+                          zero ? "of at least 0" : "above 0", high, remedy));
   }
   return value.number;
 }
 
-std::optional<double> TableReader::positive(std::string_view key, double high) {
-  return number(key, false, high);
+std::optional<double> TableReader::positive(std::string_view key, double high,
+                                            std::string_view remedy) {
+  return number(key, false, high, remedy);
 }
 
 std::optional<double> TableReader::non_negative(std::string_view key, double high) {
-  return number(key, true, high);
+  return number(key, true, high, "");
 }
 
 std::optional<std::int64_t> TableReader::memory_size(std::string_view key) {
@@ -147,8 +152,9 @@ Status TableReader::finish() {
   for (const TomlMember& member : table_.members) {
     if (!status_) break;
     if (std::ranges::find(known_, member.key) != known_.end()) continue;
-    status_ = error_at(member.place, member.key,
-                       fmt::format("is not a known key{}", did_you_mean(member.key, known_)));
+    std::string remedy = did_you_mean(member.key, known_);
+    if (remedy.empty()) remedy = fmt::format("; the keys here are {}", fmt::join(known_, ", "));
+    status_ = error_at(member.place, member.key, "is not a known key" + remedy);
   }
   return std::exchange(status_, Status());
 }
