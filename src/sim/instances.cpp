@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
+#include <vector>
+
+#include "workload/number_list.h"
 
 namespace sluice {
 namespace {
@@ -16,25 +17,15 @@ constexpr double kMostSeconds = 1e6;
 }  // namespace
 
 Result<InstanceOptions> parse_instances(std::string_view text) {
-  std::array<double, 4> values{};
-  std::size_t count = 0;
-  std::string_view rest = text;
-  bool valid = true;
-  while (valid) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    valid = count < values.size();
-    if (!valid) break;
-    double& value = values[count];
-    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    const bool is_count = count++ < 2;
-    valid = error == std::errc() && stop == part.data() + part.size() &&
-            (is_count ? value >= 1 && value <= kMostCount && value == std::floor(value)
-                      : value >= 0 && value <= kMostSeconds);
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
+  auto values = parse_number_list(text, 4).value_or(std::vector<double>{});
+  bool valid = values.size() >= 3;
+  values.resize(4);
+  for (std::size_t i = 0; i < values.size() && valid; ++i) {
+    const double value = values[i];
+    valid = i < 2 ? value >= 1 && value <= kMostCount && value == std::floor(value)
+                  : value >= 0 && value <= kMostSeconds;
   }
-  if (!valid || count < 3) {
+  if (!valid) {
     return invalid_argument(fmt::format(
         "'{}' is not MOST,ROOM,START or MOST,ROOM,START,IDLE: two counts from 1 to {}, and seconds "
         "from 0 to {}",

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <string>
+
+#include "workload/number_list.h"
 
 namespace sluice {
 namespace {
@@ -19,24 +19,15 @@ constexpr double kMost = 1e6;
 }  // namespace
 
 Result<AutoscaleOptions> parse_autoscale(std::string_view text) {
-  std::array<double, 3> values{};
-  std::string_view rest = text;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    const bool last = i + 1 == values.size();
-    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), values[i]);
-    const bool number = error == std::errc() && stop == part.data() + part.size();
-    if (!number || !(values[i] >= kLeast && values[i] <= kMost) ||
-        last != (comma == std::string_view::npos)) {
-      return invalid_argument(fmt::format(
-          "'{}' is not RATE,CHECK,START: requests per second and two times in seconds, each from "
-          "{} to {}",
-          text, kLeast, kMost));
-    }
-    if (!last) rest.remove_prefix(comma + 1);
+  const auto values = parse_number_list(text, 3);
+  const auto fits = [](double value) { return value >= kLeast && value <= kMost; };
+  if (!values || values->size() != 3 || !std::ranges::all_of(*values, fits)) {
+    return invalid_argument(fmt::format(
+        "'{}' is not RATE,CHECK,START: requests per second and two times in seconds, each from "
+        "{} to {}",
+        text, kLeast, kMost));
   }
-  return AutoscaleOptions{values[0], from_seconds(values[1]), from_seconds(values[2])};
+  return AutoscaleOptions{(*values)[0], from_seconds((*values)[1]), from_seconds((*values)[2])};
 }
 
 Autoscaler::Autoscaler(const AutoscaleOptions& options)
