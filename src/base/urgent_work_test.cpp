@@ -46,9 +46,9 @@ TEST(YieldLimiter, IsDueAtMostOncePerInterval) {
   const UrgentWork::Mark mark(&work);
   const auto begin = std::chrono::steady_clock::now();
   int times = 0;
-  while (std::chrono::steady_clock::now() - begin < 10 * YieldLimiter::kInterval) {
+  do {
     times += yields.due() ? 1 : 0;
-  }
+  } while (std::chrono::steady_clock::now() - begin < 10 * YieldLimiter::kInterval);
   const auto intervals = (std::chrono::steady_clock::now() - begin) / YieldLimiter::kInterval;
   EXPECT_GE(times, 1);
   EXPECT_LE(times, intervals + 1);

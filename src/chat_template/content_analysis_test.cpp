@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/work_pace.h"
 #include "chat_template/chat_template.h"
 
 namespace sluice {
@@ -79,9 +80,10 @@ TEST(ContentAnalysis, VariablesSetFromOneAnotherTakeNoSquareOfTheTemplate) {
            "=messages[0].content %}{% for part in a0 %}{% endfor %}";
   };
   EXPECT_TRUE(reads_parts(chain(3)));
-  const auto start = std::chrono::steady_clock::now();
+  const ThreadCpuClock clock;  // other processes may use the cores
+  const TimePoint start = clock.now();
   reads_parts(chain(20000));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(clock.now() - start, std::chrono::seconds(10));
 }
 
 TEST(ContentAnalysis, FindsTools) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -92,13 +91,11 @@ TEST(NormalForms, EqualUtf8procOnRunsOfMarks) {
 
 TEST(NormalForms, RunsOfMarksTakeLinearTime) {
   // U+0301 has class 230, U+0316 class 220: each pair is out of order. Quadratic work on these 8 MB
-  // would take hours.
+  // would take hours, far beyond the time limit of a test.
   std::string text = "a";
   while (text.size() < (std::size_t{8} << 20) / (kSanitized ? 8 : 1)) text += "\u0301\u0316";
   for (const NormalForm form : kForms) {
-    const auto start = std::chrono::steady_clock::now();
     const std::string result = normalized(form, text);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
     const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
     EXPECT_TRUE(result.starts_with(composed ? "\u00E1\u0316" : "a\u0316"));
     EXPECT_TRUE(result.ends_with("\u0301\u0301"));
