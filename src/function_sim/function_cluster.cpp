@@ -58,18 +58,23 @@ double FunctionCluster::load_seconds(std::int32_t p) const {
   return std::max(0.0, placement(p).saved_s - (spared ? placement(copy).saved_s : 0));
 }
 
+TimePoint FunctionCluster::plan_start(std::int32_t function, std::int32_t place, TimePoint now,
+                                      FunctionRef<void(std::int32_t, TimePoint)> visit) const {
+  TimePoint ready = now;
+  for (const std::int32_t p : closure(function, place)) {
+    if (state(p).loaded) ready = std::max(ready, state(p).ready_at);
+  }
+  for (const std::int32_t p : closure(function, place)) {
+    if (state(p).loaded) continue;
+    ready = ready + from_seconds(load_seconds(p));
+    visit(p, ready);
+  }
+  return ready;
+}
+
 Duration FunctionCluster::start_delay(std::int32_t function, std::int32_t place,
                                       TimePoint now) const {
-  double seconds = 0;
-  Duration wait{0};
-  for (const std::int32_t p : closure(function, place)) {
-    if (state(p).loaded) {
-      wait = std::max(wait, state(p).ready_at - now);
-    } else {
-      seconds += load_seconds(p);
-    }
-  }
-  return wait + from_seconds(seconds);
+  return plan_start(function, place, now, [](std::int32_t, TimePoint) {}) - now;
 }
 
 StartParts FunctionCluster::start_parts(std::int32_t function, std::int32_t place) const {
@@ -156,7 +161,11 @@ void FunctionCluster::make_room(std::int32_t memory, std::int64_t bytes) {
 }
 
 TimePoint FunctionCluster::start(std::int32_t function, std::int32_t place, TimePoint now) {
-  const TimePoint ready = now + start_delay(function, place, now);
+  // Before room is made, which may drop a copy in host memory that spares a read.
+  std::vector<std::pair<std::int32_t, TimePoint>> loads;
+  const TimePoint ready = plan_start(function, place, now, [&](std::int32_t p, TimePoint ready_at) {
+    loads.emplace_back(p, ready_at);
+  });
   std::vector<std::int64_t> more(capacity_.size());
   // In use before room is made, so that it does not leave itself.
   for (const std::int32_t p : closure(function, place)) {
@@ -167,9 +176,8 @@ TimePoint FunctionCluster::start(std::int32_t function, std::int32_t place, Time
   for (std::int32_t m = 0; m < std::ssize(more); ++m) {
     if (more[at(m)] > 0) make_room(m, more[at(m)]);
   }
-  for (const std::int32_t p : closure(function, place)) {
-    if (state(p).loaded) continue;
-    load(p, ready);
+  for (const auto& [p, ready_at] : loads) {
+    load(p, ready_at);
     in_use_[at(placement(p).memory)] += placement(p).bytes;
   }
   return ready;

@@ -3,7 +3,8 @@
 // makes room by OffloadPolicy, and carries out what PreloadPolicy plans.
 //
 // A loaded artifact has all that it needs loaded; the artifacts of a live instance are in use and
-// stay. Loads of one start follow one another; a copy in host memory spares the read from disk.
+// stay. Loads of one start follow one another, and each artifact is there at the end of its own
+// load. A copy in host memory spares the read from disk.
 // Owner: FunctionSimulation. One thread. Virtual time: the caller gives it, and it must not fall.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/function_ref.h"
 #include "serverless/artifact_catalog.h"
 #include "serverless/offload_policy.h"
 #include "serverless/preload_policy.h"
@@ -74,6 +76,10 @@ class FunctionCluster {
   const std::vector<std::int32_t>& closure(std::int32_t function, std::int32_t place) const;
   void add_closure(std::int32_t p, std::vector<std::int32_t>& closure) const;
   double load_seconds(std::int32_t p) const;
+  // Calls visit(placement, end of its load) for each load of a start, and returns when an instance
+  // could compute: the loads begin when what is under way for it has been loaded.
+  TimePoint plan_start(std::int32_t function, std::int32_t place, TimePoint now,
+                       FunctionRef<void(std::int32_t, TimePoint)> visit) const;
   double value(std::int32_t p) const;
   void load(std::int32_t p, TimePoint ready_at);
   void drop(std::int32_t p);
