@@ -35,6 +35,7 @@ TurnKeeper::SeatId TurnKeeper::add(TurnPages& pages, const std::string& tenant) 
   Seat& seat = seats_[id];
   seat.pages = &pages;
   seat.function = ledger_.add(tenant);
+  seat.tenant = tenant;
   return id;
 }
 
@@ -56,6 +57,7 @@ void TurnKeeper::watch_cpu(SeatId id) {
 void TurnKeeper::set_tenant(SeatId seat, const std::string& tenant) {
   const std::lock_guard lock(mutex_);
   ledger_.set_tenant(at(seat).function, tenant);
+  at(seat).tenant = tenant;
 }
 
 void TurnKeeper::set_due(SeatId id, std::optional<TimePoint> due) {
@@ -134,6 +136,8 @@ void TurnKeeper::ask(Seat& seat, TimePoint now) {
 
 void TurnKeeper::end_turn(Seat& seat, TimePoint now) {
   if (seat.state == State::kComputing) {
+    // It may have computed since `now` was read.
+    charge(seat, clock_.now());
     ledger_.end(seat.function);
     --computing_;
   } else {
@@ -166,7 +170,11 @@ void TurnKeeper::enforce(Seat& seat, TimePoint now) {
   if (now - seat.last_strike >= options_.forgive_after) seat.strikes = 0;
   seat.last_strike = now;
   if (++seat.strikes < options_.strikes_to_kill) {
-    weaken(seat, now, "computes without a turn");
+    weaken(seat, now,
+           fmt::format("computes without a turn: in {:.2f} s it used {:.2f} s of CPU time, and its "
+                       "turns were {:.2f} s on {} threads",
+                       to_seconds(seat.unexplained.passed), to_seconds(seat.unexplained.cpu),
+                       to_seconds(seat.unexplained.in_turn), options_.threads));
     return suspend(seat, now);
   }
   kill(seat, Error{ErrorCode::kDeadlineExceeded, "it computes without a turn again and again"},
@@ -178,8 +186,14 @@ bool TurnKeeper::computes_without_turn(Seat& seat, TimePoint now) {
   const Duration passed = now - seat.checked;
   if (!seat.watched || seat.stopped || passed < options_.check) return false;
   const Duration cpu = seat.process->cpu_time();
+  // It may have computed since `now` was read, while this thread waited for a core.
+  if (seat.state == State::kComputing) seat.in_turn += clock_.now() - now;
   const double free = to_seconds(passed) *
                       (options_.free_cores + options_.free_cores_per_thread * options_.threads);
+  if (seat.excess == 0) seat.unexplained = {};
+  seat.unexplained.passed += passed;
+  seat.unexplained.cpu += cpu - seat.cpu;
+  seat.unexplained.in_turn += seat.in_turn;
   seat.excess += to_seconds(cpu - seat.cpu) - to_seconds(seat.in_turn) * options_.threads - free;
   seat.excess = std::max(seat.excess, 0.0);
   seat.checked = now;
@@ -188,9 +202,10 @@ bool TurnKeeper::computes_without_turn(Seat& seat, TimePoint now) {
   return seat.excess > to_seconds(options_.free_burst);
 }
 
-void TurnKeeper::weaken(Seat& seat, TimePoint now, const char* reason) {
-  log_warning(fmt::format("a function {}: its process is stopped and weakened for {} s", reason,
-                          to_seconds(options_.weak_for)));
+void TurnKeeper::weaken(Seat& seat, TimePoint now, const std::string& reason) {
+  log_warning(fmt::format(
+      "a function of '{}' {}; its process is stopped and weakened for {} s, and its calls wait",
+      seat.tenant, reason, to_seconds(options_.weak_for)));
   ++suspensions_;
   seat.excess = 0;
   seat.weak_until = now + options_.weak_for;

@@ -122,6 +122,7 @@ class TurnKeeper {
     TurnPages* pages = nullptr;
     std::unique_ptr<TurnProcess> process;  // null: not yet attached
     TurnLedger::FunctionId function = 0;
+    std::string tenant;
     State state = State::kIdle;
     std::uint32_t turn = 0;        // the number of the last one
     std::optional<TimePoint> due;  // of set_due()
@@ -140,6 +141,12 @@ class TurnKeeper {
     Duration cpu{0};
     Duration in_turn{0};  // since `checked`
     double excess = 0;    // seconds outside of turns, less what is free
+    // Since there was no excess, for the log.
+    struct {
+      Duration passed{0};
+      Duration cpu{0};
+      Duration in_turn{0};
+    } unexplained;
     std::int32_t strikes = 0;
     TimePoint last_strike;
     std::optional<Error> failure;
@@ -156,7 +163,7 @@ class TurnKeeper {
     return seat.taken || seat.weak_until ? Duration(0) : options_.suspend_after;
   }
   void suspend(Seat& seat, TimePoint now);
-  void weaken(Seat& seat, TimePoint now, const char* reason);
+  void weaken(Seat& seat, TimePoint now, const std::string& reason);
   void recover(Seat& seat);
   void kill(Seat& seat, Error reason, TimePoint now);
   void grant_places(TimePoint now);

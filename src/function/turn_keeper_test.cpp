@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -379,6 +381,55 @@ TEST_F(TurnKeeperTest, AProcessThatComputesWithoutATurnIsStoppedThenKilled) {
   EXPECT_EQ(stops, kOptions.strikes_to_kill - 1);
   EXPECT_TRUE(thief.process.killed);
   EXPECT_THAT(thief.failure()->message, HasSubstr("without a turn"));
+}
+
+// A thread that reads the time may wait for a core right after it, while a function computes.
+class InterruptedClock final : public Clock {
+ public:
+  TimePoint now() const override {
+    const TimePoint time = clock.now();
+    if (const auto event = std::exchange(interruption, nullptr)) event();
+    return time;
+  }
+
+  ManualClock clock;
+  mutable std::function<void()> interruption;  // after the next reading
+};
+
+TEST(TurnKeeperClockTest, ATurnLastsWhileTheKeeperWaitsForACore) {
+  for (const bool returns : {true, false}) {
+    InterruptedClock clock;
+    TurnKeeper keeper({}, clock);
+    Hand a(keeper, "a");
+    a.ask();
+    keeper.attend();
+    clock.clock.advance(100ms);
+    a.process.cpu += 100ms;
+    clock.interruption = [&] {
+      clock.clock.advance(500ms);
+      a.process.cpu += 500ms;
+      if (returns) a.give_back(false);
+    };
+    keeper.attend();
+    EXPECT_FALSE(a.process.stopped) << returns;
+    EXPECT_EQ(a.turn_time(), 600ms) << returns;
+    EXPECT_EQ(keeper.totals().suspensions, 0) << returns;
+  }
+}
+
+TEST_F(TurnKeeperTest, TheLogSaysWhatAFunctionComputedWithoutATurn) {
+  Hand thief(keeper_, "mallory");
+  Hand a(keeper_, "a");
+  a.ask();
+  pass();
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) {
+    thief.process.cpu += 100ms;
+    pass(100ms);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("a function of 'mallory' computes without a turn: in 0.40 s it used "
+                             "0.40 s of CPU time, and its turns were 0.00 s"));
 }
 
 TEST_F(TurnKeeperTest, OldStrikesAreForgotten) {
