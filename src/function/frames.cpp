@@ -62,7 +62,7 @@ void list(Archive& a, Like<RequestFrame> auto& x) {
 }
 template <class Archive>
 void list(Archive& a, Like<VocabularyFrame> auto& x) {
-  a(x.tokens);
+  a(x.text, x.begins);
 }
 template <class Archive>
 void list(Archive& a, Like<GrammarFrame> auto& x) {
@@ -186,7 +186,11 @@ class Writer {
   template <class T>
   void one(const std::vector<T>& values) {
     one(static_cast<std::uint32_t>(values.size()));
-    for (const T& value : values) one(value);
+    if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+      out_.bytes(std::as_bytes(std::span(values)));
+    } else {
+      for (const T& value : values) one(value);
+    }
   }
 
   ByteWriter out_;
@@ -336,7 +340,7 @@ Status check_version(std::uint32_t version) {
 
 Status check_grammar(const TokenGrammar& grammar) {
   const TokenTrie& trie = grammar.trie();
-  const std::size_t vocabulary = trie.text_bytes() + trie.num_tokens() * sizeof(std::uint32_t);
+  const std::size_t vocabulary = trie.text().size() + trie.num_tokens() * sizeof(std::uint32_t);
   if (vocabulary > kMaxContentBytes) {
     return unsupported(fmt::format(
         "structured output is not available with --isolation process for this model: the bytes of "
@@ -353,12 +357,8 @@ Status check_grammar(const TokenGrammar& grammar) {
 }
 
 VocabularyFrame vocabulary_frame(const TokenTrie& trie) {
-  VocabularyFrame frame;
-  frame.tokens.reserve(trie.num_tokens());
-  for (std::size_t id = 0; id < trie.num_tokens(); ++id) {
-    frame.tokens.emplace_back(trie.bytes(static_cast<TokenId>(id)));
-  }
-  return frame;
+  const auto begins = trie.begins();
+  return {std::string(trie.text()), {begins.begin(), begins.end()}};
 }
 
 GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place) {

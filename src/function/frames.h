@@ -31,7 +31,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 8;
+inline constexpr std::uint32_t kFrameVersion = 9;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 inline constexpr std::int32_t kGrammarPlaces = 16;
@@ -80,9 +80,11 @@ struct EndChoiceFrame {
 struct AskProgressFrame {
   friend bool operator==(const AskProgressFrame&, const AskProgressFrame&) = default;
 };
-// The bytes of each token, as grammars read them; empty: the token is no text.
+// The bytes of each token, as grammars read them; empty: the token is no text. They lie as in
+// TokenTrie, so that a thread that must not wait makes and encodes the frame by copies.
 struct VocabularyFrame {
-  std::vector<std::string> tokens;
+  std::string text;                   // of all tokens
+  std::vector<std::uint32_t> begins;  // in `text`, by id, and one more
   friend bool operator==(const VocabularyFrame&, const VocabularyFrame&) = default;
 };
 struct GrammarFrame {

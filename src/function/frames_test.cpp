@@ -101,7 +101,7 @@ TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
   for (const ToFunction& message :
        {ToFunction(start), ToFunction(CancelFrame{3}), ToFunction(AskProgressFrame{}),
         ToFunction(AdapterFrame{}), ToFunction(KvLimitFrame{1 << 20}),
-        ToFunction(VocabularyFrame{{"a", "", std::string(1, '\0')}}),
+        ToFunction(VocabularyFrame{std::string("a\0", 2), {0, 1, 1, 2}}),
         ToFunction(GrammarFrame{15, "image"}),
         ToFunction(EndChoiceFrame{3, 1, FinishReason::kStop})}) {
     const auto decoded = decode_to_function(body_of(message));
@@ -181,7 +181,9 @@ TEST(FunctionFrames, AVocabularyBeyondTheLimitIsRefusedByName) {
   EXPECT_FALSE(encode_frame(ToFunction(vocabulary_frame(large->trie))));
   const auto small = compile_or_fail(regex_grammar("a+b"), test_vocabulary({"ab"}));
   EXPECT_TRUE(check_grammar(*small));
-  EXPECT_EQ(vocabulary_frame(small->trie()).tokens.at(256), "ab");
+  const VocabularyFrame words = vocabulary_frame(small->trie());
+  EXPECT_EQ(words.text.substr(words.begins.at(256), 2), "ab");
+  EXPECT_EQ(words.begins.back(), words.text.size());
   EXPECT_TRUE(encode_frame(ToFunction(grammar_frame(*small, 0))));
 }
 

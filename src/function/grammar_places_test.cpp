@@ -61,5 +61,15 @@ TEST(FunctionGrammars, FramesOutOfOrderAreRefused) {
   EXPECT_EQ((*grammars.find(3))->trie().bytes(256), "ab");
 }
 
+TEST(FunctionGrammars, AVocabularyWhoseTokensDoNotCoverItsTextIsRefused) {
+  FunctionGrammars grammars;
+  ASSERT_TRUE(grammars.start({"abc", {0, 1, 1, 3}}, 3));
+  ASSERT_TRUE(grammars.start({"", {0}}, 3));
+  for (const std::vector<std::uint32_t>& begins :
+       {std::vector<std::uint32_t>{}, {0, 1}, {1, 3}, {0, 2, 1, 3}, {0, 4}, {0, 4, 3}}) {
+    EXPECT_FALSE(grammars.start({"abc", begins}, 3));
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -47,9 +47,11 @@ class TokenTrie {
     if (id < 0 || at + 1 >= begins_.size()) return {};
     return std::string_view(text_).substr(begins_[at], begins_[at + 1] - begins_[at]);
   }
-  // Ids that have a text here, or none; and the bytes of all texts.
+  // Ids that have a text here, or none; the texts of all, one behind the other; and where each one
+  // begins, by id, and one more.
   std::size_t num_tokens() const { return begins_.size() - 1; }
-  std::size_t text_bytes() const { return text_.size(); }
+  std::string_view text() const { return text_; }
+  std::span<const std::uint32_t> begins() const { return begins_; }
   // The tokens of a node: several ids may have the same bytes. REQUIRES: node.token >= 0.
   std::span<const TokenId> ids(const Node& node) const {
     return std::span(ids_).subspan(
