@@ -5,6 +5,15 @@
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+// A step that moves blocks takes longer by their copies, so their bytes are limited, too.
+std::int32_t moves_per_plan(std::int32_t chunk_blocks) {
+  if (chunk_blocks == 0) return KvSizer::kMovesPerPlan;
+  return std::min(KvSizer::kMovesPerPlan, KvSizer::kChunksMovedPerPlan * chunk_blocks);
+}
+
+}  // namespace
 
 KvSizer::KvSizer(KvManager& kv, Duration idle_release)
     : kv_(kv),
@@ -100,7 +109,7 @@ void KvSizer::move_and_return(BatchPlan& plan) {
     // A copy-on-write could use a moved block, so one plan never has both.
     if (!plan.copies.empty()) return;
     BlockChanges changes = plan.block_changes();
-    kv_.move_down(kMovesPerPlan, changes);
+    kv_.move_down(moves_per_plan(kv_.options().chunk_blocks), changes);
     if (kv_.num_blocks_above() > 0) return;
   }
   if (releasing_) released_ = true;

@@ -10,9 +10,9 @@
 // - Refusal. After a refused growth, eviction and preemption follow. A plan asks for growth again
 //   kGrowthRetry after the refusal at the earliest.
 // - Idle release. When no request has arrived and no sequence has ended for `idle_release`, cached
-//   blocks are dropped, held blocks move down by copies (at most kMovesPerPlan in a plan), and the
-//   rest is returned. Held blocks, the reserve and the initial memory are kept, in whole chunks.
-//   A new need for blocks ends the release.
+//   blocks are dropped, held blocks move down by copies (at most kMovesPerPlan blocks, and
+//   kChunksMovedPerPlan chunks, in a plan), and the rest is returned. Held blocks, the reserve and
+//   the initial memory are kept, in whole chunks. A new need for blocks ends the release.
 // - Limit. Blocks at or above ResourceView::kv_limit_blocks leave service as soon as all held
 //   blocks fit below; the scheduler preempts until they do.
 //
@@ -35,6 +35,7 @@ class KvSizer {
  public:
   static constexpr Duration kGrowthRetry = std::chrono::seconds(1);
   static constexpr std::int32_t kMovesPerPlan = 64;
+  static constexpr std::int32_t kChunksMovedPerPlan = 2;
 
   // `idle_release`: 0 = never. REQUIRES: kv outlives this.
   KvSizer(KvManager& kv, Duration idle_release);

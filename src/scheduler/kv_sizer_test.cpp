@@ -189,6 +189,32 @@ TEST(KvSizer, ALongStreamMovesInSeveralSteps) {
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
 }
 
+// Large blocks, of which a chunk has few: the bytes that a plan copies are limited, not only the
+// number of blocks.
+TEST(KvSizer, FewLargeBlocksMoveInAPlan) {
+  SchedulerHarness h({.token_budget = 2048,
+                      .max_model_len = 2048,
+                      .num_blocks = 4,
+                      .max_blocks = 1200,
+                      .chunk_blocks = 4,
+                      .kv_idle_release = milliseconds(10)});
+  h.add(1200, 1);
+  Sequence& stream = h.add(100, 100);
+  while (stream.output_len() < 2) h.step();
+  h.now = h.now + milliseconds(20);
+  int moving = 0;
+  while (h.kv.num_blocks_above() > 0 || moving == 0) {
+    const BatchPlan& plan = h.plan();
+    ASSERT_EQ(plan.rows.size(), 1U);
+    ASSERT_LE(plan.copies.size(), 8U);
+    ASSERT_LT(++moving, 10);
+    h.commit();
+  }
+  EXPECT_GT(moving, 1);
+  h.run_to_end();
+  EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
+}
+
 // A release is under way, a step in flight protects the stream, and the limit falls below what the
 // stream holds. A new request ends the release and must not take blocks away from the stream.
 TEST(KvSizer, ALimitFallsWhileAReleaseEnds) {
