@@ -1,4 +1,5 @@
-// `sluice agent --join URL`: runs functions for a gateway on another machine (docs/serverless.md).
+// `sluice agent --join URL`: runs functions for a gateway on another machine
+// (docs/gateway-machines.md).
 // SIGTERM and SIGINT drain it: running calls end first.
 // Threads: the event loop runs on the caller's.
 #pragma once

@@ -1,6 +1,6 @@
 // AgentHub: the gateway's end of its agents. It answers their REST calls, keeps a stream of
-// commands to each, and makes the loops of functions that run on them. docs/serverless.md lists
-// the paths.
+// commands to each, and makes the loops of functions that run on them.
+// docs/gateway-machines.md lists the paths.
 //
 // Its knowledge is soft: after a restart agents find that their epoch is unknown, end their
 // functions and join again. An agent is lost when its stream closes, when it says something that

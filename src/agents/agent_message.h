@@ -1,6 +1,6 @@
 // The REST messages between a gateway and its agents, as plain data and as JSON. An agent is a
-// process on another machine that runs functions for the gateway. docs/serverless.md lists paths
-// and fields.
+// process on another machine that runs functions for the gateway.
+// docs/gateway-machines.md lists paths and fields.
 // Values: plain. Functions: pure; any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // GatewayUse: what one gateway tells the others of its group: how much its tenants have used. It
-// lies in etcd as JSON; docs/serverless.md lists the keys.
+// lies in etcd as JSON; docs/gateway-machines.md lists the keys.
 // Values: plain. Functions: pure; any thread.
 #pragma once
 

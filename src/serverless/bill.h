@@ -1,6 +1,6 @@
 // Bills: what usage costs by a price list. A list gives units for each resource, as Alibaba's
 // Function Compute does (CU), and the price of a unit in tiers of a month's total. The default is
-// Alibaba's list; another one is a TOML file (docs/serverless.md). GB are 10^9 bytes.
+// Alibaba's list; another one is a TOML file (docs/gateway.md). GB are 10^9 bytes.
 // Pure; any thread. Errors of files name path, line, column and key.
 #pragma once
 

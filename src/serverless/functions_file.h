@@ -1,6 +1,6 @@
 // The functions file (functions.toml): backbones, adapters, tenants, aliases and budgets, as plain
 // data. A function is what a tenant may call: an adapter of its own, or a backbone that is shared
-// with it. docs/serverless.md describes every key.
+// with it. docs/gateway.md describes every key.
 //
 // Indices are positions in the vectors of FunctionsFile. Directories are relative to the folder of
 // the file; load_functions() makes them complete. Tenants' keys are kept as SHA-256 only.

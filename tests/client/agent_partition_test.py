@@ -1,5 +1,6 @@
-"""Networks that fail between a gateway and its agent (docs/serverless.md#leases-and-epochs): each
-has a network namespace of its own, and the link between them is cut, or loses one direction.
+"""Networks that fail between a gateway and its agent
+(docs/gateway-machines.md#leases-and-epochs): each has a network namespace of its
+own, and the link between them is cut, or loses one direction.
 
 Leases end on a loaded machine, so ctest does not run it: make campaign NAME=agent-partition, as
 root.

@@ -1,4 +1,4 @@
-"""Several gateways with a real etcd (docs/serverless.md#several-gateways).
+"""Several gateways with a real etcd (docs/gateway-machines.md#several-gateways).
 
 Quotas, the functions file, names, deaths of gateways and of etcd.
 

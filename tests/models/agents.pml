@@ -1,4 +1,4 @@
-/* An agent of a gateway (docs/serverless.md, "More machines"): its lease, its epoch, its drain and
+/* An agent of a gateway (docs/gateway-machines.md): its lease, its epoch, its drain and
    the plans of what it holds: its backbone, or an adapter. One function has calls. Its process is at the agent, or elsewhere
    (here), which stands for any other machine. The agent dies, restarts, drains, and loses its
    gateway; messages are lost, come twice, or late, also those of an earlier session. Checked for
