@@ -1,12 +1,14 @@
 """An etcd process for a test."""
 
+import random
 import signal
+import socket
 import ssl
 import subprocess
 import time
 import urllib.request
 
-from serving import PATIENCE, free_port
+from serving import PATIENCE
 
 WAIT = 60 * PATIENCE  # for a state that comes; how soon is measured elsewhere
 
@@ -18,12 +20,26 @@ def await_that(test):
         time.sleep(0.05)
 
 
+def steady_port():
+    """A free port that the kernel gives to no other process, also while etcd is down."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as stream:
+        first = int(stream.read().split()[0])
+    while True:
+        port = random.randrange(first // 2, first)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
 class Etcd:
     def __init__(self, folder, certificates=None):
         """`certificates`: a folder with etcd.pem, etcd.key and their authority, ours.pem: clients
         come by https."""
         self.folder, self.trust, self.options = folder, None, []
-        self.port, self.peer = free_port(), free_port()
+        self.port, self.peer = steady_port(), steady_port()
         self.url = f"http://127.0.0.1:{self.port}"
         if certificates is not None:
             self.url = f"https://127.0.0.1:{self.port}"

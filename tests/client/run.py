@@ -20,7 +20,7 @@ OWN = {"others": "venv-clients", "frameworks": "venv-agents", "libraries": "venv
 SKIPPED = 77
 
 
-def what_is_missing(needs_browser):
+def what_is_missing(needs_browser, needs_etcd):
     if not os.access(PYTHON, os.X_OK):
         return "no build/venv; run: make build/venv/client.stamp"
     code = ("import importlib.util as u\n"
@@ -32,6 +32,8 @@ def what_is_missing(needs_browser):
     programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     if needs_browser and programs:
         return f"no {' and no '.join(programs)}; run: tools/install.sh test"
+    if needs_etcd and shutil.which("etcd") is None:
+        return "no etcd; run: tools/install.sh campaigns"
     return ""
 
 
@@ -42,7 +44,8 @@ def main():
     own = OWN.get(name.removesuffix(".py").removesuffix("_test"))
     if own is None:
         python = PYTHON
-        missing = what_is_missing("page" in name)
+        missing = what_is_missing("page" in name,
+                                  name in ("gateway_group_test.py", "lend_etcd_test.py"))
     else:
         python = os.path.join(ROOT, "build", own, "bin", "python")
         there = os.access(os.path.join(ROOT, "build", own, "stamp"), os.R_OK)
