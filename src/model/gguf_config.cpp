@@ -29,7 +29,8 @@ constexpr std::array kArchitectures = {
 };
 
 // After "llama.". Each is read below, or has no effect.
-constexpr std::array<std::string_view, 20> kKnownKeys = {"vocab_size",
+constexpr std::array<std::string_view, 21> kKnownKeys = {"vocab_size",
+                                                         "tensor_data_layout",
                                                          "context_length",
                                                          "embedding_length",
                                                          "block_count",
@@ -274,15 +275,40 @@ Status write_rope(const GgufModel& model, const ArchitectureKeys& keys, std::uin
   return write_llama3_scaling(factors, head_dim, theta, config);
 }
 
-// The end of a turn ends an answer as the end of text does.
+// Control tokens with these texts end an answer in every model that has them. Files often name one
+// of them alone: those of Llama 3 the end of text, while the model ends its turns with another.
+constexpr std::array<std::string_view, 10> kEndTexts = {
+    "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",       "<|im_end|>", "<|endoftext|>",
+    "<|end|>",    "<end_of_turn>", "<｜end▁of▁sentence｜>", "</s>",       "<EOT>"};
+
+void add_token(std::uint64_t token, std::vector<std::uint64_t>& tokens) {
+  if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+}
+
+Status add_end_texts(const GgufMetadata& metadata, std::vector<std::uint64_t>& ends) {
+  constexpr std::int64_t kControl = 3;
+  ASSIGN_OR_RETURN(const auto texts, metadata.texts("tokenizer.ggml.tokens"));
+  ASSIGN_OR_RETURN(const auto types, metadata.integers("tokenizer.ggml.token_type"));
+  if (!texts || !types || texts->size() != types->size()) return {};
+  for (std::size_t i = 0; i < texts->size(); ++i) {
+    if ((*types)[i] != kControl) continue;
+    if (std::find(kEndTexts.begin(), kEndTexts.end(), (*texts)[i]) == kEndTexts.end()) continue;
+    add_token(i, ends);
+  }
+  return {};
+}
+
+// The ends of a turn and of a message end an answer as the end of text does.
 Status write_tokens(const GgufMetadata& metadata, ConfigText& config) {
   ASSIGN_OR_RETURN(const auto bos, metadata.whole_number("tokenizer.ggml.bos_token_id"));
   if (bos) config.value("bos_token_id", *bos);
   std::vector<std::uint64_t> ends;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
     ASSIGN_OR_RETURN(const auto token, metadata.whole_number(key));
-    if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) ends.push_back(*token);
+    if (token) add_token(*token, ends);
   }
+  RETURN_IF_ERROR(add_end_texts(metadata, ends));
   if (!ends.empty()) config.value("eos_token_id", fmt::format("[{}]", join(ends, ", ")));
   return {};
 }

@@ -95,6 +95,20 @@ TEST(GgufConfig, ReadsLlama) {
   EXPECT_EQ(config->ropes.front().theta, 500000.0);
 }
 
+// Files of Llama 3 named the end of text alone. Only control tokens count.
+TEST(GgufConfig, KnownEndsOfTurnsEndAnswers) {
+  GgufBuilder builder = small_gguf("llama");
+  std::string types;
+  for (const std::int32_t type : {1, 1, 3, 3, 1, 3, 3, 1}) types += gguf_number(type);
+  builder.u32("tokenizer.ggml.eom_token_id", 6)
+      .texts("tokenizer.ggml.tokens",
+             {"a", "b", "<|end_of_text|>", "<|x|>", "</s>", "<|eot_id|>", "<|y|>", "c"})
+      .array("tokenizer.ggml.token_type", GgufValueType::kI32, 8, types);
+  const auto config = gguf_config_of(builder);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_THAT(config->eos_tokens, ElementsAre(2, 3, 6, 5));
+}
+
 TEST(GgufConfig, ReadsWhatTensorsSay) {
   GgufBuilder builder = small_gguf("llama");
   builder.tensor("output.weight", {32, 10}, GgufTensorType::kQ8_0, std::string(340, '\0'))

@@ -31,15 +31,16 @@ constexpr std::int64_t kControl = 3;
 constexpr std::int64_t kUserDefined = 4;
 
 struct TokenizerKind {
-  std::string_view name;   // tokenizer.ggml.pre
-  std::string_view split;  // empty: the expression of GPT-2
-  bool composes;           // text is normalized to NFC
-  bool ignore_merges;      // a piece that is a token is not split
-  bool adds_bos;           // if the file does not say
+  std::string_view name;       // tokenizer.ggml.pre
+  std::string_view split;      // empty: the expression of GPT-2
+  bool composes;               // text is normalized to NFC
+  bool ignore_merges;          // a piece that is a token is not split
+  bool adds_bos;               // if the file does not say
+  bool splits_digits = false;  // each digit is a piece, before `split`
   bool sentencepiece = false;
 };
 // tokenizer.ggml.model "llama", which has no tokenizer.ggml.pre.
-constexpr TokenizerKind kSentencePiece{"", "", false, false, true, true};
+constexpr TokenizerKind kSentencePiece{"", "", false, false, true, false, true};
 constexpr std::array kKinds = {
     TokenizerKind{"llama-bpe",
                   R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
@@ -50,7 +51,23 @@ constexpr std::array kKinds = {
                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
                   true, false, false},
     TokenizerKind{"gpt-2", "", false, false, false},
+    TokenizerKind{"smollm", "", false, false, false, true},
+    TokenizerKind{"tekken",
+                  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+                  R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+                  false, true, true},
 };
+
+// Other names that converters write for the same kind.
+struct KindAlias {
+  std::string_view name;
+  std::string_view kind;
+};
+constexpr std::array kAliases = {KindAlias{"llama3", "llama-bpe"},
+                                 KindAlias{"llama-v3", "llama-bpe"},
+                                 KindAlias{"deepseek-r1-qwen", "qwen2"},
+                                 KindAlias{"starcoder", "smollm"}, KindAlias{"refact", "smollm"}};
 
 Error missing_key(std::string_view key) {
   return invalid_argument(fmt::format("metadata \"{}\": is missing", key));
@@ -67,12 +84,16 @@ Result<TokenizerKind> read_kind(const GgufMetadata& metadata) {
   }
   ASSIGN_OR_RETURN(const auto name, metadata.text("tokenizer.ggml.pre"));
   if (!name) return missing_key("tokenizer.ggml.pre");
+  std::string_view kind_name = *name;
+  for (const KindAlias& alias : kAliases) {
+    if (alias.name == *name) kind_name = alias.kind;
+  }
   for (const TokenizerKind& kind : kKinds) {
-    if (kind.name == *name) return kind;
+    if (kind.name == kind_name) return kind;
   }
   return unsupported(
       fmt::format("metadata \"tokenizer.ggml.pre\": {} is not supported; expected "
-                  "llama-bpe, qwen2 or gpt-2",
+                  "llama-bpe, qwen2, gpt-2, smollm or tekken",
                   quote_text(*name)));
 }
 
@@ -141,17 +162,22 @@ nlohmann::json byte_level(bool use_regex) {
   return step;
 }
 
-nlohmann::json pre_tokenizer_of(const TokenizerKind& kind) {
-  if (kind.split.empty()) return byte_level(true);
+nlohmann::json split_at(std::string_view expression) {
   nlohmann::json split = nlohmann::json::object();
   split["type"] = "Split";
-  split["pattern"]["Regex"] = kind.split;
+  split["pattern"]["Regex"] = expression;
   split["behavior"] = "Isolated";
   split["invert"] = false;
+  return split;
+}
+
+nlohmann::json pre_tokenizer_of(const TokenizerKind& kind) {
   nlohmann::json sequence = nlohmann::json::object();
   sequence["type"] = "Sequence";
-  sequence["pretokenizers"].push_back(std::move(split));
-  sequence["pretokenizers"].push_back(byte_level(false));
+  nlohmann::json& steps = sequence["pretokenizers"] = nlohmann::json::array();
+  if (kind.splits_digits) steps.push_back(split_at(R"(\p{N})"));
+  if (!kind.split.empty()) steps.push_back(split_at(kind.split));
+  steps.push_back(byte_level(kind.split.empty()));
   return sequence;
 }
 

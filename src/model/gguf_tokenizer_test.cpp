@@ -11,10 +11,12 @@
 #include "base/json.h"
 #include "model/gguf_merges.h"
 #include "tests/support/gguf_files.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Five tokens: three normal ones, a control token and one that the user defined.
@@ -77,6 +79,53 @@ TEST(GgufTokenizer, BecomesTokenizerJson) {
   EXPECT_EQ(parse_json(*qwen)["normalizer"]["type"].get<std::string>(), "NFC");
 }
 
+// The tokens of `text` with a vocabulary of ASCII and some pairs: a pair is one token if its
+// characters are in one piece.
+std::vector<std::string> pieces_of(std::string_view kind, std::string_view text) {
+  const auto json = written(tokenizer_gguf(kind), gguf_tokenizer_json);
+  if (!json) return {json.error().message};
+  nlohmann::json root = parse_json(*json);
+  root["model"]["vocab"] = nlohmann::json::object();
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    root["model"]["vocab"][name] = names.size();
+    names.push_back(name);
+  };
+  for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
+  root["added_tokens"] = nlohmann::json::array();
+  root["model"]["merges"] = nlohmann::json::array();
+  for (const std::string_view pair : {"ab", "aB", "Ab", "12", "+/", "'s"}) {
+    add(std::string(pair));
+    root["model"]["merges"].push_back(std::string{pair[0], ' ', pair[1]});
+  }
+  const auto tokenizer = Tokenizer::from_json(dump_json(root));
+  if (!tokenizer) return {tokenizer.error().message};
+  const auto ids = tokenizer->encode(text, {AddSpecialTokens::kNo});
+  if (!ids) return {ids.error().message};
+  std::vector<std::string> pieces;
+  for (const TokenId id : *ids) pieces.push_back(names[static_cast<std::size_t>(id)]);
+  return pieces;
+}
+
+TEST(GgufTokenizer, KindsSplitTextInTheirWays) {
+  EXPECT_THAT(pieces_of("llama-bpe", "ab12+/x's"), ElementsAre("ab", "12", "+/", "x", "'s"));
+  EXPECT_THAT(pieces_of("gpt-2", "ab12+/x's"), ElementsAre("ab", "12", "+/", "x", "'s"));
+  EXPECT_THAT(pieces_of("smollm", "ab12aB"), ElementsAre("ab", "1", "2", "aB"));
+  EXPECT_THAT(pieces_of("qwen2", "ab12aB"), ElementsAre("ab", "1", "2", "aB"));
+  EXPECT_THAT(pieces_of("tekken", "ab12aBAbx"), ElementsAre("ab", "1", "2", "a", "B", "Ab", "x"))
+      << "a capital letter begins a piece";
+  const std::string_view aliases[][2] = {{"llama3", "llama-bpe"},
+                                         {"llama-v3", "llama-bpe"},
+                                         {"deepseek-r1-qwen", "qwen2"},
+                                         {"starcoder", "smollm"},
+                                         {"refact", "smollm"}};
+  for (const auto& [alias, kind] : aliases) {
+    const auto text = written(tokenizer_gguf(alias), gguf_tokenizer_json);
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_EQ(*text, *written(tokenizer_gguf(kind), gguf_tokenizer_json)) << alias;
+  }
+}
+
 TEST(GgufTokenizer, BecomesTokenizerConfigJson) {
   const auto text = written(tokenizer_gguf("llama-bpe"), gguf_tokenizer_config_json);
   ASSERT_TRUE(text) << text.error().message;
@@ -127,8 +176,8 @@ TEST(GgufTokenizer, MergesPiecesByScore) {
 TEST(GgufTokenizer, RefusesOtherKinds) {
   EXPECT_THAT(tokenizer_error(GgufBuilder().text("tokenizer.ggml.model", "bert")),
               HasSubstr("metadata \"tokenizer.ggml.model\": \"bert\" is not supported"));
-  EXPECT_THAT(tokenizer_error(tokenizer_gguf("tekken")),
-              HasSubstr("metadata \"tokenizer.ggml.pre\": \"tekken\" is not supported"));
+  EXPECT_THAT(tokenizer_error(tokenizer_gguf("bloom")),
+              HasSubstr("metadata \"tokenizer.ggml.pre\": \"bloom\" is not supported"));
   EXPECT_THAT(tokenizer_error(GgufBuilder()), HasSubstr("\"tokenizer.ggml.model\": is missing"));
   EXPECT_THAT(tokenizer_error(GgufBuilder()
                                   .text("tokenizer.ggml.model", "gpt2")
