@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/partial_match.h"
+#include "front/cut_tool_call.h"
 
 namespace sluice {
 namespace {
@@ -29,9 +30,11 @@ void ToolCallStream::push(std::string_view text, std::string& content,
   if (failures_ >= kMaxFailures) pass_through(content);
 }
 
-void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) {
+void ToolCallStream::finish(TextEnd end, std::string& content, std::vector<ToolCall>& calls) {
+  const bool cut = end == TextEnd::kCut;
   // A call that the answer's end completes, or never.
   while (state_ == State::kCall && !take_last_body(calls)) {
+    if (cut && take_cut_body(buffer_, calls)) break;
     give_up_call(content);
     while (state_ == State::kText ? next_marker(content) : next_end(calls)) {
     }
@@ -44,7 +47,8 @@ void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) 
       if (body.starts_with(marker)) body.remove_prefix(marker.size());
       if (body.ends_with(marker)) body.remove_suffix(marker.size());
     }
-    if (!take_body(body, calls)) content += buffer_;
+    const bool taken = take_body(body, calls) || (cut && take_cut_body(body, calls));
+    if (!taken) content += buffer_;
     buffer_.clear();
     return;
   }
@@ -133,15 +137,28 @@ bool ToolCallStream::next_end(std::vector<ToolCall>& calls) {
 bool ToolCallStream::take_body(std::string_view body, std::vector<ToolCall>& calls) {
   auto found = parse_tool_body(*format_, body, *parameters_);
   if (!found) return false;
-  for (ToolCall& call : *found) calls.push_back(std::move(call));
-  any_call_ = true;
-  begin_in_prompt_ = false;
-  space_.clear();
+  add(*std::move(found), calls);
   if (body.size() == buffer_.size()) {
     buffer_.clear();
     state_ = State::kText;
   }
   return true;
+}
+
+bool ToolCallStream::take_cut_body(std::string_view body, std::vector<ToolCall>& calls) {
+  auto found = parse_cut_tool_body(*format_, body, *parameters_);
+  if (!found) return false;
+  add(*std::move(found), calls);
+  buffer_.clear();
+  state_ = State::kText;
+  return true;
+}
+
+void ToolCallStream::add(std::vector<ToolCall> found, std::vector<ToolCall>& calls) {
+  for (ToolCall& call : found) calls.push_back(std::move(call));
+  any_call_ = true;
+  begin_in_prompt_ = false;
+  space_.clear();
 }
 
 // The answer is over inside of a call. Models end an answer without `end` at times, and a limit of

@@ -13,6 +13,9 @@
 
 namespace sluice {
 
+// How the text of an answer ends.
+enum class TextEnd : unsigned char { kComplete, kCut };  // kCut: by the limit of tokens
+
 class ToolCallStream {
  public:
   ToolCallStream(const ToolFormat& format, const ToolParameters& parameters)
@@ -21,9 +24,10 @@ class ToolCallStream {
         state_(format.prompt_has_begin ? State::kCall : State::kText),
         begin_in_prompt_(format.prompt_has_begin) {}
 
-  // Both append to `content` and `calls` what is decided; finish() decides everything.
+  // Both append to `content` and `calls` what is decided; finish() decides everything. A call that
+  // the limit of tokens cut is a call, with what there is of its arguments.
   void push(std::string_view text, std::string& content, std::vector<ToolCall>& calls);
-  void finish(std::string& content, std::vector<ToolCall>& calls);
+  void finish(TextEnd end, std::string& content, std::vector<ToolCall>& calls);
 
   bool any_call() const { return any_call_; }
 
@@ -35,6 +39,8 @@ class ToolCallStream {
   bool next_end(std::vector<ToolCall>& calls);
   void put_begin(std::string& content);
   bool take_body(std::string_view body, std::vector<ToolCall>& calls);
+  bool take_cut_body(std::string_view body, std::vector<ToolCall>& calls);
+  void add(std::vector<ToolCall> found, std::vector<ToolCall>& calls);
   bool take_last_body(std::vector<ToolCall>& calls);
   void give_up_call(std::string& content);
   void pass_through(std::string& content);

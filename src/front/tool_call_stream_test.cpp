@@ -27,7 +27,7 @@ Split split(std::string_view format, std::string_view answer, std::uint64_t seed
     stream.push(answer.substr(0, length), out.content, out.calls);
     answer.remove_prefix(std::min(length, answer.size()));
   }
-  stream.finish(out.content, out.calls);
+  stream.finish(TextEnd::kComplete, out.content, out.calls);
   EXPECT_EQ(stream.any_call(), !out.calls.empty());
   return out;
 }

@@ -50,7 +50,7 @@ bool reads_back(const ToolFormat& format, std::string_view answer,
   std::string content;
   std::vector<ToolCall> calls;
   stream.push(answer, content, calls);
-  stream.finish(content, calls);
+  stream.finish(TextEnd::kComplete, content, calls);
   return calls.size() == 1 && is_expected(calls.front());
 }
 

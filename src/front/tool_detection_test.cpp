@@ -184,7 +184,7 @@ void expect_call_back(const std::string& file, const ChatTemplates& templates,
       std::string content;
       std::vector<ToolCall> calls;
       stream.push(answer, content, calls);
-      stream.finish(content, calls);
+      stream.finish(TextEnd::kComplete, content, calls);
       if (calls.size() == 1 && calls[0].name == "get_weather" &&
           parse_ordered_json(calls[0].arguments) == arguments) {
         return;

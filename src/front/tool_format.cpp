@@ -108,7 +108,7 @@ std::optional<std::string> arguments_text(const Json& value) {
 bool add_call(const std::string& name, const Json& arguments, Calls& calls) {
   auto text = arguments_text(arguments);
   if (!text || name.empty()) return false;
-  calls.push_back({name, *std::move(text)});
+  calls.push_back({name, *std::move(text), /*cut=*/false});
   return true;
 }
 
@@ -143,15 +143,6 @@ bool read_json(std::string_view body, bool (*add)(const Json&, Calls&), Calls& c
                      [&](const Json& item) { return add(item, calls); });
 }
 
-// "functions.get_weather:0" is Kimi's name of get_weather.
-std::string_view clean_name(std::string_view name) {
-  name = trimmed(name);
-  constexpr std::string_view kPrefix = "functions.";
-  if (!name.starts_with(kPrefix)) return name;
-  name.remove_prefix(kPrefix.size());
-  return name.substr(0, name.rfind(':'));
-}
-
 bool is_tool_name(std::string_view name) {
   return std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -165,7 +156,7 @@ bool read_separated(std::string_view body, std::string_view separator, Calls& ca
   std::string_view text = trimmed(body.substr(at + separator.size()));
   constexpr std::string_view kFence = "```";
   if (text.ends_with(kFence)) text.remove_suffix(kFence.size());
-  const std::string_view name = clean_name(body.substr(0, at));
+  const std::string_view name = clean_tool_name(body.substr(0, at));
   if (!is_tool_name(name)) return false;
   const auto arguments = parse_value(text);
   return arguments && add_call(std::string(name), *arguments, calls);
@@ -322,8 +313,9 @@ ToolParameters ToolParameters::from_json(std::string_view tools_json) {
     if (function == nullptr || !function->is_object()) continue;
     const Json* name = member(*function, {"name"});
     const Json* schema = member(*function, {"parameters"});
-    if (name == nullptr || !name->is_string() || schema == nullptr || !schema->is_object())
-      continue;
+    if (name == nullptr || !name->is_string()) continue;
+    found.names_.insert(name->get<std::string>());
+    if (schema == nullptr || !schema->is_object()) continue;
     const Json* properties = member(*schema, {"properties"});
     if (properties == nullptr || !properties->is_object()) continue;
     for (const auto& [key, property] : properties->items()) {
@@ -339,6 +331,14 @@ std::string_view ToolParameters::type_of(const std::string& tool,
                                          const std::string& parameter) const {
   const auto found = types_.find({tool, parameter});
   return found == types_.end() ? std::string_view() : std::string_view(found->second);
+}
+
+std::string_view clean_tool_name(std::string_view name) {
+  name = trimmed(name);
+  constexpr std::string_view kPrefix = "functions.";
+  if (!name.starts_with(kPrefix)) return name;
+  name.remove_prefix(kPrefix.size());
+  return name.substr(0, name.rfind(':'));
 }
 
 std::span<const ToolFormat> tool_formats() { return kToolFormats; }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,12 +18,14 @@ namespace sluice {
 struct ToolCall {
   std::string name;
   std::string arguments;  // JSON text of an object
+  // The limit of tokens cut the call: `arguments` are the beginning of an object, or empty.
+  bool cut = false;
 
   friend bool operator==(const ToolCall&, const ToolCall&) = default;
 };
 
-// The types that a request's tools declare for their parameters. Formats that write values without
-// quotes need them: "3" may be a text or a number.
+// The names of a request's tools, and the types that they declare for their parameters. Formats
+// that write values without quotes need them: "3" may be a text or a number.
 class ToolParameters {
  public:
   // `tools_json`: the request's array of tools. Tools without a usable schema declare nothing.
@@ -29,8 +33,10 @@ class ToolParameters {
 
   // The JSON Schema type; empty: not declared, or not one type.
   std::string_view type_of(const std::string& tool, const std::string& parameter) const;
+  bool has_tool(std::string_view name) const { return names_.contains(name); }
 
  private:
+  std::set<std::string, std::less<>> names_;
   std::map<std::pair<std::string, std::string>, std::string> types_;
 };
 
@@ -74,6 +80,10 @@ struct ToolFormat {
 std::span<const ToolFormat> tool_formats();
 // nullptr: there is none of that name.
 const ToolFormat* find_tool_format(std::string_view name);
+
+// A tool's name without what formats put around it: "functions.get_weather:0" is Kimi's name of
+// get_weather.
+std::string_view clean_tool_name(std::string_view name);
 
 // The calls in the text between two markers; nothing when it is not of the format.
 std::optional<std::vector<ToolCall>> parse_tool_body(const ToolFormat& format,

@@ -186,7 +186,7 @@ std::vector<ToolCall> read_calls(const ToolFormat& format, std::string_view answ
   for (std::size_t at = 0; at < answer.size(); at += piece) {
     stream.push(answer.substr(at, piece), content, calls);
   }
-  stream.finish(content, calls);
+  stream.finish(TextEnd::kComplete, content, calls);
   return calls;
 }
 

@@ -15,7 +15,7 @@ TextStream::Taken AnswerText::push(std::span<const TokenId> tokens, FinishReason
     const TextStream::Taken one =
         stream_.push(tokens.subspan(i, 1), text_, offsets, last ? finish : FinishReason::kNone);
     const bool inside = reasoning_ && reasoning_->in_reasoning();
-    split(text_, /*ended=*/false, out);
+    split(text_, std::nullopt, out);
     if (one.tokens > 0) count_reasoning(inside);
     taken.tokens += one.tokens;
     taken.stopped = one.stopped;
@@ -35,18 +35,18 @@ void AnswerText::count_reasoning(bool inside_before) {
   }
 }
 
-void AnswerText::finish(bool stopped, AnswerParts& out) {
+void AnswerText::finish(bool stopped, FinishReason reason, AnswerParts& out) {
   text_.clear();
   if (!stopped) stream_.finish(text_);
-  split(text_, /*ended=*/true, out);
+  split(text_, reason == FinishReason::kLength ? TextEnd::kCut : TextEnd::kComplete, out);
 }
 
 // Text goes through the reasoning first; calls are read from what is left.
-void AnswerText::split(std::string_view text, bool ended, AnswerParts& out) {
+void AnswerText::split(std::string_view text, std::optional<TextEnd> end, AnswerParts& out) {
   if (reasoning_) {
     after_reasoning_.clear();
     reasoning_->push(text, out.reasoning, after_reasoning_);
-    if (ended) reasoning_->finish(out.reasoning, after_reasoning_);
+    if (end) reasoning_->finish(out.reasoning, after_reasoning_);
     text = after_reasoning_;
   }
   if (!calls_) {
@@ -54,10 +54,10 @@ void AnswerText::split(std::string_view text, bool ended, AnswerParts& out) {
     return;
   }
   calls_->push(text, out.content, parsed_);
-  if (ended) calls_->finish(out.content, parsed_);
+  if (end) calls_->finish(*end, out.content, parsed_);
   for (ToolCall& call : parsed_) {
-    out.calls.push_back(
-        {num_calls_++, make_request_id("call_"), std::move(call.name), std::move(call.arguments)});
+    out.calls.push_back({num_calls_++, make_request_id("call_"), std::move(call.name),
+                         std::move(call.arguments), call.cut});
   }
   parsed_.clear();
 }

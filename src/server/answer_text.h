@@ -44,8 +44,8 @@ class AnswerText {
   // As TextStream's. Appends to `out`.
   TextStream::Taken push(std::span<const TokenId> tokens, FinishReason finish, AnswerParts& out,
                          std::vector<std::int64_t>& offsets);
-  // The tokens have ended, with or without a stop string.
-  void finish(bool stopped, AnswerParts& out);
+  // The tokens have ended, with or without a stop string. `reason`: why the choice ended.
+  void finish(bool stopped, FinishReason reason, AnswerParts& out);
 
   std::optional<std::size_t> stopped_by() const { return stream_.stopped_by(); }
   bool any_call() const { return num_calls_ > 0; }
@@ -55,7 +55,7 @@ class AnswerText {
   }
 
  private:
-  void split(std::string_view text, bool ended, AnswerParts& out);
+  void split(std::string_view text, std::optional<TextEnd> end, AnswerParts& out);
   void count_reasoning(bool inside_before);
 
   TextStream stream_;

@@ -26,7 +26,7 @@ AnswerParts parts_of(std::string_view text, bool at_once) {
   for (std::size_t at = 0; at < all.size(); at += at_once ? all.size() : 1) {
     answer.push(all.subspan(at, at_once ? all.size() : 1), FinishReason::kNone, parts, offsets);
   }
-  answer.finish(/*stopped=*/false, parts);
+  answer.finish(/*stopped=*/false, FinishReason::kStop, parts);
   return parts;
 }
 

@@ -277,6 +277,22 @@ TEST(AnswerWriter, WholeAnswersAreJson) {
             std::string::npos);
 }
 
+// Arguments that the limit of tokens cut are no JSON.
+TEST(AnswerWriter, CutCallsAreIncomplete) {
+  const ToolCallAnswer call{0, "call_1", "f", R"({"a": )", /*cut=*/true};
+  ChoiceAnswer choice;
+  choice.tool_calls = {call};
+  choice.finish_reason = FinishReason::kLength;
+  const ChoiceAnswer choices[] = {choice};
+  const std::string message = whole_answer_json(head_of(Dialect::kMessages), choices, {});
+  EXPECT_TRUE(parse_bounded_json(message)) << message;
+  EXPECT_NE(message.find(R"("name":"f","input":{})"), std::string::npos) << message;
+  const std::string response = whole_answer_json(head_of(Dialect::kResponses), choices, {});
+  EXPECT_TRUE(parse_bounded_json(response)) << response;
+  EXPECT_NE(response.find(R"("type":"function_call","status":"incomplete")"), std::string::npos)
+      << response;
+}
+
 TEST(AnswerWriter, ErrorsHaveTheDialectsShape) {
   ApiError error;
   error.status = 429;

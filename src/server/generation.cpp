@@ -204,7 +204,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
-    choice.stream.finish(/*stopped=*/false, choice.parts);
+    choice.stream.finish(/*stopped=*/false, event.finish_reason, choice.parts);
     end_choice(choice, call_.prompt_only ? FinishReason::kLength : event.finish_reason);
   }
   if (choice.finish_reason != FinishReason::kNone) {
@@ -267,7 +267,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   if (!taken.stopped) return;
   const auto which = choice.stream.stopped_by();
   CHECK(which.has_value());
-  choice.stream.finish(/*stopped=*/true, choice.parts);
+  choice.stream.finish(/*stopped=*/true, FinishReason::kStop, choice.parts);
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
   context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);

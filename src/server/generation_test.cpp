@@ -548,6 +548,39 @@ TEST_F(GenerationTest, AnAnswerOfCallsAloneHasNoContent) {
   EXPECT_EQ(answer()["choices"][0]["finish_reason"], "length") << "the limit ended it";
 }
 
+// As of OpenAI: the arguments are what the model has written of them.
+TEST_F(GenerationTest, ACallThatTheLimitCutsIsACall) {
+  tool_format_ = find_tool_format("hermes");
+  constexpr std::string_view kCut = R"(<tool_call>{"name": "f", "arguments": {"a": "Ber)";
+  constexpr std::string_view kArguments = R"({"a": "Ber)";
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(kCut);
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1U);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], kArguments);
+
+  start(std::string(kToolChat) + R"(,"stream":true})", ApiKind::kChat);
+  give_text(kCut);
+  json calls;
+  json finish;
+  for (const json& event : events()) {
+    if (!event.is_object()) continue;
+    const json& piece = event["choices"][0];
+    if (piece["delta"].contains("tool_calls")) calls = piece["delta"]["tool_calls"];
+    if (!piece["finish_reason"].is_null()) finish = piece["finish_reason"];
+  }
+  ASSERT_EQ(calls.size(), 1U);
+  EXPECT_EQ(calls[0]["function"]["arguments"], kArguments);
+  EXPECT_EQ(finish, "length");
+
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(kCut, 0, 0, FinishReason::kStop);
+  EXPECT_EQ(answer()["choices"][0]["message"]["content"], kCut) << "the model wrote no call";
+}
+
 TEST_F(GenerationTest, ToolCallsAreDeltasOfAStream) {
   tool_format_ = find_tool_format("hermes");
   start(std::string(kToolChat) + R"(,"stream":true})", ApiKind::kChat);

@@ -144,7 +144,10 @@ std::string messages_json(const AnswerHead& head, const ChoiceAnswer& choice, co
   if (!choice.text.empty()) {
     add(fmt::format(R"({{"type":"text","text":{}}})", json_string(choice.text)));
   }
-  for (const ToolCallAnswer& call : choice.tool_calls) add(tool_use_json(call, call.arguments));
+  // An input is an object, so a call that was cut has an empty one here.
+  for (const ToolCallAnswer& call : choice.tool_calls) {
+    add(tool_use_json(call, call.cut ? "{}" : call.arguments));
+  }
   return message_json(
       head, content,
       stop_members(choice.finish_reason, !choice.tool_calls.empty(), choice.stop_reason), usage);

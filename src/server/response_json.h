@@ -76,6 +76,7 @@ struct ToolCallAnswer {
   std::string id;
   std::string name;
   std::string arguments;  // JSON text
+  bool cut = false;       // by the limit of tokens: `arguments` are its beginning
 };
 
 struct ChoiceAnswer {

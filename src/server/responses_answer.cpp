@@ -44,6 +44,10 @@ std::string reasoning_part_json(std::string_view text) {
   return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(text));
 }
 
+std::string_view call_status(const ToolCallAnswer& call) {
+  return call.cut ? kIncomplete : kCompleted;
+}
+
 std::string call_item(std::string_view id, std::string_view status, const ToolCallAnswer& call,
                       std::string_view arguments) {
   return fmt::format(
@@ -179,7 +183,7 @@ class ResponsesWriter final : public AnswerWriter {
     event("response.function_call_arguments.done",
           fmt::format(R"({},"name":{},"arguments":{})", place, json_string(call.name), arguments),
           out);
-    done(call_item(id_, kCompleted, call, call.arguments), out);
+    done(call_item(id_, call_status(call), call, call.arguments), out);
   }
 
   void done(const std::string& item, std::string& out) {
@@ -218,7 +222,7 @@ std::string responses_json(const AnswerHead& head, const ChoiceAnswer& choice, c
     add(message_item(item_id(head, "msg_", index), status, text_part_json(choice.text)));
   }
   for (const ToolCallAnswer& call : choice.tool_calls) {
-    add(call_item(item_id(head, "fc_", index), kCompleted, call, call.arguments));
+    add(call_item(item_id(head, "fc_", index), call_status(call), call, call.arguments));
   }
   return response_json(head, status, output, &usage);
 }

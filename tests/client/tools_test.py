@@ -54,6 +54,23 @@ def test_a_required_call_is_valid(client, seed):
     check(choice.message.tool_calls[0])
 
 
+def test_a_call_that_the_limit_cuts_has_the_beginning_of_its_arguments(client):
+    fields = {"tool_choice": "required", "tools": [WEATHER], "parallel_tool_calls": False,
+              "temperature": 0}
+    whole = ask(client, **fields)
+    arguments = whole.choices[0].message.tool_calls[0].function.arguments
+    fields["max_tokens"] = whole.usage.completion_tokens * 3 // 4
+    choice = ask(client, **fields).choices[0]
+    assert choice.finish_reason == "length" and not choice.message.content
+    function = choice.message.tool_calls[0].function
+    assert function.name == "weather"
+    assert arguments.replace(" ", "").startswith(function.arguments.replace(" ", ""))
+    chunks = list(ask(client, stream=True, **fields))
+    call, = (call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or [])
+    assert call.function.arguments == function.arguments
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
 @pytest.mark.parametrize("name", ["weather", "clock"])
 def test_a_named_call_is_of_that_tool(client, name):
     choice = ask(client, tool_choice={"type": "function", "function": {"name": name}}, n=2)
