@@ -12,7 +12,6 @@ import pytest
 from haystack.components.generators.chat import OpenAIChatGenerator
 from haystack.dataclasses import ChatMessage
 from haystack.utils import Secret
-from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -20,30 +19,14 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from smolagents import OpenAIServerModel
 
-from serving import NAME, Server
+from other_packages import (KEY, QUESTION, Fox, fixture_base,  # pylint: disable=unused-import
+                            fixture_server)
+from serving import NAME
 
-KEY = "sk-frameworks-0123456789"
-QUESTION = "Tell me a story about a fox."
 LENGTH = 300
 
 # Warnings of these packages about themselves are not this test's concern.
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-class Fox(BaseModel):
-    name: Literal["Ada", "Olive"]
-    age: Literal[1, 2, 3]
-
-
-@pytest.fixture(name="server", scope="module")
-def fixture_server():
-    with Server("--api-key", KEY, api_key=KEY) as server:
-        yield server
-
-
-@pytest.fixture(name="base")
-def fixture_base(server):
-    return server.base + "/v1"
 
 
 def with_client(run, client):

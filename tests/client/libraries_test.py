@@ -20,32 +20,14 @@ from autogen_agentchat.messages import ModelClientStreamingChunkEvent
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 from guidance.models import OpenAI as GuidanceModel
 from mistralai.client import Mistral
-from pydantic import BaseModel
 from strands.models.openai import OpenAIModel
 
-from serving import NAME, Server
-
-KEY = "sk-libraries-0123456789"
-QUESTION = "Tell me a story about a fox."
+from other_packages import (KEY, QUESTION, Fox, fixture_base,  # pylint: disable=unused-import
+                            fixture_server)
+from serving import NAME
 
 # Warnings of these packages about themselves are not this test's concern.
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-class Fox(BaseModel):
-    name: Literal["Ada", "Olive"]
-    age: Literal[1, 2, 3]
-
-
-@pytest.fixture(name="server", scope="module")
-def fixture_server():
-    with Server("--api-key", KEY, api_key=KEY) as server:
-        yield server
-
-
-@pytest.fixture(name="base")
-def fixture_base(server):
-    return server.base + "/v1"
 
 
 def feed(animal: Literal["fox", "crow"]) -> str:

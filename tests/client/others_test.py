@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from typing import Literal
 
 import litellm
 import pytest
@@ -14,21 +13,15 @@ from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from llama_index.core.llms import ChatMessage
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
-from pydantic import BaseModel
 
-from serving import NAME, Server
+from other_packages import (KEY, QUESTION, Fox, fixture_base,  # pylint: disable=unused-import
+                            fixture_server)
+from serving import NAME
 
-KEY = "sk-others-0123456789"
-QUESTION = [{"role": "user", "content": "Tell me a story about a fox."}]
-
+MESSAGES = [{"role": "user", "content": QUESTION}]
 
 # Warnings of these packages about themselves are not this test's concern.
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-class Fox(BaseModel):
-    name: Literal["Ada", "Olive"]
-    age: Literal[1, 2, 3]
 
 
 def weather(city: str) -> str:
@@ -36,30 +29,19 @@ def weather(city: str) -> str:
     return city
 
 
-@pytest.fixture(name="server", scope="module")
-def fixture_server():
-    with Server("--api-key", KEY, api_key=KEY) as server:
-        yield server
-
-
-@pytest.fixture(name="base")
-def fixture_base(server):
-    return server.base + "/v1"
-
-
 def test_litellm(base):
     common = {"model": "openai/" + NAME, "api_base": base, "api_key": KEY, "max_tokens": 120}
-    answer = litellm.completion(messages=QUESTION, temperature=0, **common)
+    answer = litellm.completion(messages=MESSAGES, temperature=0, **common)
     text = answer.choices[0].message.content
     assert text and answer.usage.completion_tokens > 0
-    chunks = litellm.completion(messages=QUESTION, temperature=0, stream=True, **common)
+    chunks = litellm.completion(messages=MESSAGES, temperature=0, stream=True, **common)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
-    shaped = litellm.completion(messages=QUESTION, response_format=Fox, **common)
+    shaped = litellm.completion(messages=MESSAGES, response_format=Fox, **common)
     Fox.model_validate_json(shaped.choices[0].message.content)
     tool = {"type": "function", "function": {
         "name": "weather", "parameters": {"type": "object", "required": ["city"],
                                           "properties": {"city": {"enum": ["Oslo", "Rome"]}}}}}
-    called = litellm.completion(messages=QUESTION, tools=[tool], tool_choice="required", **common)
+    called = litellm.completion(messages=MESSAGES, tools=[tool], tool_choice="required", **common)
     call, = called.choices[0].message.tool_calls
     assert json.loads(call.function.arguments)["city"] in ("Oslo", "Rome")
     vectors = litellm.embedding(model="openai/" + NAME, api_base=base, api_key=KEY,
@@ -69,7 +51,7 @@ def test_litellm(base):
                          ({"model": "openai/none"}, litellm.NotFoundError),
                          ({"top_p": 3}, litellm.BadRequestError)):
         with pytest.raises(error):
-            litellm.completion(messages=QUESTION, **{**common, **wrong})
+            litellm.completion(messages=MESSAGES, **{**common, **wrong})
 
 
 def test_langchain(base):
