@@ -10,12 +10,10 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -26,6 +24,7 @@
 #include "offload/file_io.h"
 #include "offload/page_format.h"
 #include "offload/page_reads.h"
+#include "offload/page_writes.h"
 #include "offload/read_queue.h"
 #include "offload/save_pace.h"
 #include "offload/segment_check.h"
@@ -181,13 +180,6 @@ struct DiskTier::Impl {
     return size;
   }
 
-  // Whether the file was cut, so that no later read succeeds.
-  static bool ends_before(const Segment& segment, std::uint64_t offset) {
-    struct stat facts{};
-    return ::fstat(segment.records.get(), &facts) == 0 &&
-           static_cast<std::uint64_t>(facts.st_size) < offset;
-  }
-
   bool is_old(const PageRecord& record) const {
     return record.used < options.unix_time() - options.max_age_s;
   }
@@ -214,6 +206,8 @@ struct DiskTier::Impl {
   void run(std::unique_ptr<ReadQueue> queue) {
     PageFormat format = make_format();
     Reads reads(std::move(queue), shape.page_bytes());
+    PageWrites writes(shape);
+    std::vector<Job> batch;
     std::unique_lock lock(mutex);
     for (;;) {
       if (reads.under_way() == 0) {
@@ -234,13 +228,13 @@ struct DiskTier::Impl {
         lock.lock();
         end_job(move.id, std::move(move.status), &reading);
       } else if (pace.may_begin(saves.size())) {
-        const Job job = take_job(saves);
+        take_saves(writes.most(), batch);
         const SavePace::Save turn = pace.begin(saves.size());
         lock.unlock();
-        Status status = save_page(job, format, reads.spare_buffer());
+        const Status status = save_pages(batch, format, writes);
         lock.lock();
         pace.end(turn);
-        end_job(job.id, std::move(status), nullptr);
+        for (const Job& job : batch) end_job(job.id, status, nullptr);
       }
     }
   }
@@ -260,6 +254,15 @@ struct DiskTier::Impl {
     ++busy;
     return job;
   }
+  // The next save, and those behind it whose pages follow in the same segment.
+  void take_saves(std::size_t most, std::vector<Job>& batch) {
+    batch.assign(1, take_job(saves));
+    while (batch.size() < most && !saves.empty() &&
+           saves.front().page.page == batch.back().page.page + 1 &&
+           static_cast<std::size_t>(saves.front().page.page) % shape.num_pages != 0) {
+      batch.push_back(take_job(saves));
+    }
+  }
   void end_job(std::uint64_t id, Status status, int* kind) {
     --busy;
     if (kind != nullptr) --*kind;
@@ -267,9 +270,6 @@ struct DiskTier::Impl {
     done.notify_all();
   }
 
-  std::span<std::byte> page_span(std::byte* buffer) const {
-    return {buffer, static_cast<std::size_t>(shape.page_bytes())};
-  }
   template <class Byte>
   std::span<Byte> block_span(Byte* block) const {
     return {block, static_cast<std::size_t>(options.block_bytes)};
@@ -317,8 +317,8 @@ struct DiskTier::Impl {
     return {};
   }
 
-  Status save_page(const Job& job, PageFormat& format, std::byte* buffer) {
-    Status status = write_page(job, format, buffer);
+  Status save_pages(std::span<const Job> jobs, PageFormat& format, PageWrites& writes) {
+    Status status = write_pages(jobs, format, writes);
     if (status) return status;
     const std::lock_guard lock(mutex);
     paused_until = clock.now() + options.pause;
@@ -330,36 +330,36 @@ struct DiskTier::Impl {
     return status;
   }
 
-  Status write_page(const Job& job, PageFormat& format, std::byte* buffer) {
-    const auto number = static_cast<std::size_t>(job.page.page);
-    const std::size_t s = number / shape.num_pages;
+  Status write_pages(std::span<const Job> jobs, PageFormat& format, PageWrites& writes) {
+    const auto first = static_cast<std::size_t>(jobs.front().page.page);
+    const std::size_t s = first / shape.num_pages;
     ASSIGN_OR_RETURN(const SegmentPtr segment, segment_for(s, format));
-    PageRecord record;
-    record.name = job.page.name;
-    record.tenant = job.page.tenant;
-    record.group = static_cast<std::uint32_t>(job.page.group);
-    record.used = options.unix_time();
-    format.seal_block(record, number, block_span(job.source), page_span(buffer));
-    const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
+    writes.begin(first, static_cast<std::uint32_t>(first % shape.num_pages));
+    for (const Job& job : jobs) {
+      writes.add({.name = job.page.name,
+                  .tenant = job.page.tenant,
+                  .group = static_cast<std::uint32_t>(job.page.group),
+                  .used = options.unix_time()},
+                 block_span(job.source), format);
+    }
     {
       const std::lock_guard lock(mutex);
-      records[number] = {};
+      std::fill_n(record_at(first), jobs.size(), PageRecord{});
     }
-    const auto encoded = format.encode_record(record, number);
-    if (!options.io->write(segment->pages.get(), page_span(buffer),
-                           shape.page_offset(in_segment)) ||
-        !options.io->write(segment->records.get(), encoded, record_offset(in_segment))) {
-      return file_error("cannot be written", path_of(s));
-    }
+    if (!writes.write(*options.io, *segment)) return file_error("cannot be written", path_of(s));
     bool note = false;
     {
       const std::lock_guard lock(mutex);
-      if (segments[s] == segment) records[number] = record;
+      if (segments[s] == segment) std::ranges::copy(writes.records(), record_at(first));
       told = false;
-      note = budget.note_written(shape.page_bytes(), options.unix_time());
+      note = budget.note_written(writes.bytes(), options.unix_time());
     }
     if (note) write_budget();
     return {};
+  }
+
+  std::vector<PageRecord>::iterator record_at(std::size_t number) {
+    return records.begin() + static_cast<std::ptrdiff_t>(number);
   }
 
   // Not under `mutex`, which the engine's thread takes.
@@ -371,10 +371,6 @@ struct DiskTier::Impl {
       noted = budget.noted();
     }
     budget.write_file(noted);
-  }
-
-  std::uint64_t record_offset(std::uint32_t in_segment) const {
-    return shape.records_offset() + in_segment * kRecordBytes;
   }
 
   // The files of a segment. A file that was removed meanwhile is made again.
@@ -450,7 +446,7 @@ struct DiskTier::Impl {
       const bool empty = record.name == Hash128{};
       static_cast<void>(options.io->write(segment->records.get(),
                                           empty ? nothing : format.encode_record(record, number),
-                                          record_offset(in_segment)));
+                                          shape.record_offset(in_segment)));
     }
     changed.clear();
   }
@@ -537,7 +533,11 @@ void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std:
   impl_->changed.erase(page.page);
   impl_->saves.push_back({Impl::Kind::kSave, id, page, nullptr, block.data()});
   const bool hurries = page.haste != SaveHaste::kEasy && impl_->pace.hurry();
-  hurries ? impl_->work.notify_all() : impl_->work.notify_one();
+  if (hurries) {
+    impl_->work.notify_all();
+  } else if (impl_->pace.wakes(impl_->saves.size())) {
+    impl_->work.notify_one();
+  }
 }
 
 void DiskTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) {

@@ -46,6 +46,7 @@ class FaultyIo final : public FileIo {
  public:
   bool write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) const override {
     wait_while_held();
+    ++num_writes;
     if (writes_before_error == 0) {
       static_cast<void>(write_at(fd, bytes.first(bytes.size() / 2), offset));
       errno = error;
@@ -75,6 +76,7 @@ class FaultyIo final : public FileIo {
   }
 
   mutable std::atomic<int> writes_before_error = -1;  // -1: no error
+  mutable std::atomic<int> num_writes = 0;
   std::atomic<bool> reads_fail = false;
   std::atomic<int> error = EIO;
 
@@ -182,6 +184,58 @@ TEST_P(DiskFaultTest, AnErrorInTheMiddleOfAnyWriteLosesThatBlockAlone) {
       fs::remove(segment(1));
     }
   }
+}
+
+// Saves of a tier whose thread is held up by the first one, so that it finds the others at once.
+class DiskBatchTest : public DiskFaultFixture {
+ protected:
+  std::vector<TierMove> save_all(DiskTier& tier, const std::vector<std::int32_t>& pages) {
+    std::vector<std::vector<std::byte>> blocks;
+    for (const std::int32_t number : pages) blocks.push_back(block(name_of(number)));
+    io_->hold();
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      tier.save(i, page(pages[i], name_of(pages[i])), blocks[i]);
+      if (i == 0) io_->await_waiting(1);
+    }
+    io_->num_writes = 0;
+    io_->release();
+    std::vector<TierMove> ended;
+    while (ended.size() < pages.size()) {
+      tier.wait(std::chrono::milliseconds(10));
+      tier.poll(ended);
+    }
+    return ended;
+  }
+  static std::uint64_t name_of(std::int32_t number) {
+    return 100 + static_cast<std::uint64_t>(number);
+  }
+};
+
+TEST_F(DiskBatchTest, OneWriteTakesThePagesThatFollowEachOther) {
+  const std::vector<std::int32_t> pages{0, 2, 3, 4, 6, 7, 8, 9};
+  {
+    const auto tier = open();
+    for (const TierMove& move : save_all(*tier, pages)) EXPECT_TRUE(move.status);
+    // Two headers; pages and records of 0, 2 to 4, 6 and 7, and in the next segment 8 and 9.
+    EXPECT_EQ(io_->num_writes, 2 + 2 * 4);
+    for (const std::int32_t number : pages) EXPECT_TRUE(load(*tier, number, name_of(number)));
+  }
+  const auto tier = open();
+  EXPECT_EQ(tier->take_stored().size(), pages.size());
+  for (const std::int32_t number : pages) EXPECT_TRUE(load(*tier, number, name_of(number)));
+}
+
+TEST_F(DiskBatchTest, AnErrorLosesTheBlocksOfThatWriteAndNoOthers) {
+  const auto tier = open();
+  ASSERT_TRUE(save(*tier, 1, 50));
+  io_->writes_before_error = 3;  // the first page with its record, and the pages of the others
+  const std::vector<TierMove> ended = save_all(*tier, {0, 2, 3});
+  EXPECT_TRUE(ended[0].status);
+  EXPECT_FALSE(ended[1].status);
+  EXPECT_FALSE(ended[2].status);
+  EXPECT_TRUE(load(*tier, 0, name_of(0)));
+  EXPECT_TRUE(load(*tier, 1, 50));
+  for (const std::int32_t number : {2, 3}) EXPECT_FALSE(load(*tier, number, name_of(number)));
 }
 
 TEST_P(DiskFaultTest, AHalfWrittenBlockIsNotTakenByTheNextStart) {
@@ -325,9 +379,10 @@ TEST_P(DiskFaultTest, ASlowDiskHoldsUpNoCallAndLoadsGoFirst) {
   for (std::uint64_t name = 0; name < 6; ++name) blocks.push_back(block(10 + name));
   auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));
+  // No page follows another, so each save is a write of its own.
   io_->hold();
   for (std::int32_t i = 1; i < 6; ++i) {
-    tier->save(static_cast<std::uint64_t>(i), page(i, 10 + static_cast<std::uint64_t>(i)),
+    tier->save(static_cast<std::uint64_t>(i), page(2 * i, 10 + static_cast<std::uint64_t>(i)),
                blocks[static_cast<std::size_t>(i)]);
   }
   io_->await_waiting(1);
@@ -356,7 +411,7 @@ TEST_P(DiskFaultTest, ASlowDiskHoldsUpNoCallAndLoadsGoFirst) {
   // A stop drops the saves that have not begun.
   io_->hold();
   for (std::int32_t i = 1; i < 6; ++i) {
-    tier->save(static_cast<std::uint64_t>(i), page(i + 8, 10 + static_cast<std::uint64_t>(i)),
+    tier->save(static_cast<std::uint64_t>(i), page(2 * i + 5, 10 + static_cast<std::uint64_t>(i)),
                blocks[static_cast<std::size_t>(i)]);
   }
   io_->await_waiting(1);

@@ -95,8 +95,9 @@ class DiskTierPaceTest : public DiskTierTest {
     tier_ = open(made);
     for (std::uint64_t i = 0; i < 3; ++i) blocks_.push_back(block(100 + i));
   }
+  // No page follows another, because one write may take those that do.
   void begin_save(std::int32_t number, SaveHaste haste) {
-    TierPage to = page(number, 100 + static_cast<std::uint64_t>(number));
+    TierPage to = page(2 * number, 100 + static_cast<std::uint64_t>(number));
     to.haste = haste;
     tier_->save(static_cast<std::uint64_t>(number), to, blocks_[static_cast<std::size_t>(number)]);
   }

@@ -46,6 +46,9 @@ struct SegmentShape {
         (records_bytes() + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
     return kDiskAlignment + records + page * page_bytes();
   }
+  std::uint64_t record_offset(std::uint32_t page) const {
+    return records_offset() + page * kRecordBytes;
+  }
   std::uint64_t file_bytes() const { return page_offset(num_pages); }
   bool operator==(const SegmentShape&) const = default;
 };

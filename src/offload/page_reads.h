@@ -28,7 +28,6 @@ class PageReads {
       : page_bytes_(static_cast<std::size_t>(page_bytes)), queue_(std::move(queue)) {
     reads_.resize(static_cast<std::size_t>(queue_->depth()));
     for (std::size_t i = reads_.size(); i-- > 0;) {
-      // The padding behind a block stays zeros.
       reads_[i].memory = make_aligned_buffer(page_bytes_, kDiskAlignment);
       free_.push_back(static_cast<int>(i));
     }
@@ -36,8 +35,6 @@ class PageReads {
 
   int under_way() const { return static_cast<int>(reads_.size() - free_.size()); }
   bool is_full() const { return free_.empty(); }
-  // Memory for a page, until the next begin(). REQUIRES: nothing is under way.
-  std::byte* spare_buffer() { return reads_.front().memory.get(); }
 
   // REQUIRES: !is_full().
   void begin(Data data, int fd, std::uint64_t offset) {

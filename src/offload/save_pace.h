@@ -38,6 +38,11 @@ class SavePace {
     if (waiting == 0) return false;
     return hurrying_ || rests_ == 0 || (!under_way_ && Steady::now() >= rest_until_);
   }
+  // Whether one more save needs a thread to be woken: a thread that rests, or that saves, looks for
+  // the next one itself.
+  bool wakes(std::size_t waiting) const {
+    return may_begin(waiting) || (waiting == 1 && !under_way_);
+  }
   // `left`: the saves that still wait.
   Save begin(std::size_t left) {
     const Save save{!hurrying_ && rests_ > 0, cpu_.now()};

@@ -35,6 +35,12 @@ bool reserve_file(const Segment& segment, std::uint64_t bytes) {
          (errno == EOPNOTSUPP && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
 }
 
+bool ends_before(const Segment& segment, std::uint64_t offset) {
+  struct stat facts{};
+  return ::fstat(segment.records.get(), &facts) == 0 &&
+         static_cast<std::uint64_t>(facts.st_size) < offset;
+}
+
 bool is_removed(const FileDescriptor& file) {
   struct stat facts{};
   return ::fstat(file.get(), &facts) == 0 && facts.st_nlink == 0;

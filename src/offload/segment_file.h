@@ -30,6 +30,9 @@ Result<Segment> open_segment(const std::string& path, int flags, bool direct);
 // are reserved as they are written. False leaves the cause in errno.
 bool reserve_file(const Segment& segment, std::uint64_t bytes);
 
+// Whether the file was cut before `offset`, so that no later read up to there succeeds.
+bool ends_before(const Segment& segment, std::uint64_t offset);
+
 // Whether an open file has no name any more.
 bool is_removed(const FileDescriptor& file);
 
