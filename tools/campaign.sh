@@ -12,6 +12,7 @@
 #                  long as it takes
 #   lend-pages     pages that a lender takes from a stopped borrower, 1,000 times
 #   lend-partition networks that fail between two servers and their coordinator, in namespaces
+#   lend-clock     two servers and their coordinator while the wall clock jumps
 #   agent-partition networks that fail between a gateway and its agent, in namespaces
 #   etcd           coordinators and gateways with a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
@@ -26,7 +27,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,20s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,26s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -289,6 +290,7 @@ case $name in
   clients) run_clients ;;
   lend-pages) run_lend_pages ;;
   etcd) run_client_files lend_etcd_test.py gateway_group_test.py ;;
+  lend-clock) run_client_files lend_clock_test.py ;;
   lend-partition) run_client_files lend_partition_test.py ;;
   agent-partition) run_client_files agent_partition_test.py ;;
   *) usage ;;

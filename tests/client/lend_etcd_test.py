@@ -15,6 +15,7 @@ import urllib.request
 
 import pytest
 from etcd_process import WAIT, Etcd, await_that
+from jumping_clock import JumpingClock, needs_faketime
 from serving import BINARY, ROOT
 from wire import Wire
 
@@ -25,15 +26,16 @@ BUDGET = 1000
 
 
 class Coordinator:
-    def __init__(self, folder, etcd_url):
+    def __init__(self, folder, etcd_url, prefix=()):
         token = folder / "token"
         token.write_text(TOKEN + "\n")
         token.chmod(0o600)
         log = folder / f"coordinator-{time.monotonic_ns()}"
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [BINARY, "coordinator", "--port", "0", "--token-file", str(token), "--budget",
-                 f"cpu={BUDGET}", "--expiry", "4", "--etcd", etcd_url], stderr=stderr, cwd=ROOT)
+                [*prefix, BINARY, "coordinator", "--port", "0", "--token-file", str(token),
+                 "--budget", f"cpu={BUDGET}", "--expiry", "4", "--etcd", etcd_url],
+                stderr=stderr, cwd=ROOT)
         line = re.compile(r"listening on http://127.0.0.1:(\d+);")
         await_that(lambda: line.search(log.read_text()))
         self.port = int(line.search(log.read_text()).group(1))
@@ -81,8 +83,8 @@ def etcd(tmp_path):
 def start(tmp_path, etcd):
     started = []
 
-    def begin(url=etcd.url):
-        started.append(Coordinator(tmp_path, url))
+    def begin(url=etcd.url, prefix=()):
+        started.append(Coordinator(tmp_path, url, prefix))
         return started[-1]
     yield begin
     for coordinator in started:
@@ -209,6 +211,23 @@ def test_a_leader_that_is_cut_off_stops_before_another_leads(etcd, start):
     assert not first.leads()
     assert second.leads()
     wire.end()
+
+
+@needs_faketime
+def test_a_leader_whose_clock_jumps_leads_on(start, tmp_path):
+    clock = JumpingClock(tmp_path)
+    first = start(prefix=clock.prefix)
+    assert clock.is_used_by(first.process)
+    party = first_loan(first)
+    second = start()
+    for offset in ("+1d", "-1d", "+400d", "+0"):
+        clock.jump(offset)
+        end = time.monotonic() + 3  # a second until it is seen, and a lease of two
+        while time.monotonic() < end:
+            assert party.beat()
+            assert not second.leads()
+            time.sleep(0.1)
+    assert first.lent() == 600
 
 
 def test_a_killed_leader_with_many_requests_in_flight(start):

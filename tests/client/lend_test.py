@@ -20,8 +20,9 @@ class Coordinator:
     """`sluice coordinator` on a free port; `kill` and `start` again keep the port. `prefix`: a
     command that runs it."""
 
-    def __init__(self, folder, least=LEAST, budget=BUDGET, host="127.0.0.1", prefix=()):
+    def __init__(self, folder, least=LEAST, budget=BUDGET, host="127.0.0.1", prefix=(), expiry=2):
         self.least, self.budget, self.host, self.prefix = least, budget, host, prefix
+        self.expiry = expiry
         self.token = folder / "token"
         self.token.write_text(TOKEN + "\n")
         self.token.chmod(0o600)
@@ -32,7 +33,8 @@ class Coordinator:
     def start(self):
         self.process = subprocess.Popen(
             [*self.prefix, BINARY, "coordinator", "--host", self.host, "--port", str(self.port),
-             "--token-file", str(self.token), "--budget", f"cpu={self.budget}", "--expiry", "2"],
+             "--token-file", str(self.token), "--budget", f"cpu={self.budget}", "--expiry",
+             str(self.expiry)],
             stderr=subprocess.PIPE, text=True, cwd=ROOT)
         for line in self.process.stderr:
             found = re.search(r"http://[\d.]+:(\d+)", line)
