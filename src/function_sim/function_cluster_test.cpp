@@ -41,7 +41,7 @@ TEST(FunctionClusterTest, EachArtifactIsThereAtTheEndOfItsOwnLoad) {
   cluster.check_integrity();
 }
 
-TEST(FunctionClusterTest, WhatIsLoadedDelaysNoStart) {
+TEST(FunctionClusterTest, ALoadedArtifactDelaysNoStart) {
   FunctionCluster cluster(one_backbone(2), {200, 100});
   const TimePoint ready = cluster.start(0, 0, TimePoint());
   EXPECT_EQ(cluster.start_delay(1, 0, ready), milliseconds(750));

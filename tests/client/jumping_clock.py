@@ -7,8 +7,8 @@ import os
 import pytest
 
 LIBRARY = next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None)
-needs_faketime = pytest.mark.skipif(LIBRARY is None,
-                                    reason="SKIPPED: no libfaketime; run: tools/install.sh campaigns")
+needs_faketime = pytest.mark.skipif(
+    LIBRARY is None, reason="SKIPPED: no libfaketime; run: tools/install.sh campaigns")
 
 
 class JumpingClock:
