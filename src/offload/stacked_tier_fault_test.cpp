@@ -98,7 +98,7 @@ TEST_F(StackedTierFaultTest, BlocksOfAFullDiskAreWrittenWhenItHasRoomAgain) {
   expect_on_disk(6);
 }
 
-TEST_F(StackedTierFaultTest, UrgentSavesDoNotWaitForTheDiskAndAStopWritesThem) {
+TEST_F(StackedTierFaultTest, AwaitedSavesDoNotWaitForTheDiskAndAStopWritesThem) {
   {
     const auto tier = open();
     io_->holds = true;

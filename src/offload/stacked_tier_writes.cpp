@@ -109,8 +109,11 @@ void StackedTier::end_write(std::uint64_t id, bool written) {
       const std::int32_t copy = copies_.find(key(page), 0);
       copies_.unprotect(key(page), 0);
       release(copy);
-      written ? static_cast<void>(only_fast_.erase(page))
-              : waiting_.push_back({page, write.ticket});
+      if (written) {
+        only_fast_.erase(page);
+      } else {
+        waiting_.push_back({page, write.ticket});
+      }
     }
   }
   if (write.erases) erase_now(page);

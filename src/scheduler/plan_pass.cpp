@@ -445,10 +445,14 @@ bool PlanPass::try_admit(std::size_t position, const Admission& how) {
     sequence.cached_prompt_tokens = std::min(*cached, sequence.prompt_len);
   }
   state_.pager.note_admitted(sequence, slot, *cached, state_.next_transfer, plan_);
+  assign(entry);
+  return true;
+}
+
+void PlanPass::assign(const WaitingEntry& entry) {
   const std::int32_t adapter_slot =
       entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
-  plan_.assignments.push_back({slot, &sequence, adapter_slot});
-  return true;
+  plan_.assignments.push_back({entry.sequence->slot, entry.sequence, adapter_slot});
 }
 
 // Whether blocks of the sequence come from the tier below first. A sibling choice has them all.

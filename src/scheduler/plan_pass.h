@@ -285,6 +285,8 @@ class PlanPass {
   std::int32_t tokens_missing(const Sequence& sequence) const;
   bool waits_for_blocks(Sequence& sequence, const Admission& how);
   bool try_admit(std::size_t position, const Admission& how);
+  // Tells the executor of a sequence that has got its slot.
+  void assign(const WaitingEntry& entry);
   void plan_first_row(std::int32_t slot);
   Headroom headroom(Reservation reservation);
   std::int32_t decode_room();

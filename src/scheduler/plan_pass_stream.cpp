@@ -214,9 +214,7 @@ void PlanPass::begin_stream(const WaitingEntry& entry) {
     sequence.first_scheduled = now_;
     state_.pager.stream().begin(sequence);
   }
-  const std::int32_t adapter_slot =
-      entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
-  plan_.assignments.push_back({sequence.slot, &sequence, adapter_slot});
+  assign(entry);
 }
 
 bool PlanPass::stream_is_due() const {
