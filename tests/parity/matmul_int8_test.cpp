@@ -112,7 +112,9 @@ TEST_P(MatmulInt8Test, HasTheDefinedBits) {
   for (const DType x : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const Int8Shape& shape :
          {Int8Shape{1, 320, {130, 40}}, Int8Shape{3, 1, {1}}, Int8Shape{5, 33, {7, 2}},
-          Int8Shape{2, 200, {9, 12, 5}}, Int8Shape{21, 127, {70}}, Int8Shape{70, 64, {66}}}) {
+          Int8Shape{2, 200, {9, 12, 5}}, Int8Shape{21, 127, {70}}, Int8Shape{70, 64, {66}},
+          Int8Shape{1, 199, {5}}, Int8Shape{3, 321, {6}}, Int8Shape{4, 1000, {6}},
+          Int8Shape{4, 8200, {3}}}) {
       check(shape, x, shape.rows % 2 == 1, rng);
       if (HasFatalFailure()) return;
     }

@@ -45,12 +45,66 @@ struct DotI8Quads {
   }
 };
 
+// The most rows of x that take one column of the weight after the other, and their elements: they
+// stay in the first-level cache, and memory is slower than their products.
+constexpr std::int64_t kColumnRows = 4;
+constexpr std::int64_t kColumnElements = 32 << 10;
+
+// All rows of a piece, `rows` of them, by its columns in the order in which they lie in memory: a
+// core reads one run of lines faster than several side by side (matmul_few.h).
+template <int rows>
+void multiply_columns(const MatmulPiece& p) {
+  using P = DotI8Quads;
+  using Tile = DotTile<P, rows, 1>;
+  constexpr std::int64_t kLead = kFewLead * P::kStep;
+  // A single sum would wait for its last product.
+  constexpr int kSums = rows == 1 ? 2 : 1;
+  const P::X* x[rows];
+  for (int r = 0; r < rows; ++r) {
+    x[r] = static_cast<const P::X*>(p.x) + (p.row_begin + r) * p.x_stride;
+  }
+  const auto* const weight = static_cast<const P::W*>(p.weight);
+  const P::W* const weight_end = weight + (p.col_end - 1) * p.weight_stride + p.depth;
+  for (std::int64_t col = p.col_begin; col < p.col_end; ++col) {
+    const P::W* const w[1] = {weight + col * p.weight_stride};
+    P::Sum sums[kSums][rows][1] = {};
+    std::int64_t k = 0;
+    const auto step = [&](P::Sum(&to)[rows][1]) {
+      if (weight_end - w[0] > k + kLead) {
+        _mm_prefetch(reinterpret_cast<const char*>(w[0] + k + kLead), _MM_HINT_T0);
+      }
+      Tile::phases(x, w, k, to);
+      k += P::kStep;
+    };
+    while (k + kSums * P::kStep <= p.depth) {
+#pragma GCC unroll 2
+      for (int s = 0; s < kSums; ++s) step(sums[s]);
+    }
+    if (k + P::kStep <= p.depth) step(sums[0]);
+    if (k < p.depth) Tile::phases(x, w, k, sums[0], static_cast<int>(p.depth - k));
+    for (int s = 1; s < kSums; ++s) sums[0][0][0] += sums[s][0][0];
+    Tile::store(sums[0], p, p.row_begin, col);
+  }
+}
+
+void matmul_quads(const MatmulPiece& p) {
+  const std::int64_t rows = p.row_end - p.row_begin;
+  if (rows > kColumnRows || rows * p.depth > kColumnElements) return matmul<DotI8Quads>(p);
+  switch (rows) {
+    case 1: multiply_columns<1>(p); break;
+    case 2: multiply_columns<2>(p); break;
+    case 3: multiply_columns<3>(p); break;
+    default: multiply_columns<4>(p); break;
+  }
+  if (p.bias != nullptr) add_bias<Avx512>(p);
+}
+
 }  // namespace
 
 const KernelTable& avx512_vnni_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_kernels();
-    table.matmul_i8_i8 = matmul<DotI8Quads>;
+    table.matmul_i8_i8 = matmul_quads;
     return table;
   }();
   return kTable;

@@ -25,6 +25,10 @@
 
 namespace sluice::kernels {
 
+// Where few rows of x take one column after the other: the lines of the weight between a fetch and
+// its use. 4 KiB, about what memory delivers while one access takes.
+inline constexpr std::int64_t kFewLead = 64;
+
 // An element policy for weights that are widened when they are loaded: one element of a float dtype
 // becomes one lane.
 template <class S>

@@ -16,9 +16,6 @@
 
 namespace sluice::kernels {
 
-// Lines between a fetch and its use: 4 KiB, about what memory delivers while one access takes.
-inline constexpr std::int64_t kFewLead = 64;
-
 // The most packed rows of x that take one column after the other, and their elements.
 inline constexpr std::int64_t kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
