@@ -41,9 +41,9 @@ def fixture_wanted():
         return [(prompt, complete(plain, prompt)) for prompt in prompts]
 
 
-def start(folder, expected_status=0):
-    return Server("--kv-disk", f"{folder}:64MiB,stream=32MiB,free=1MiB", *SMALL,
-                  expected_status=expected_status)
+def start(folder, *options, expected_status=0, api_key=None):
+    return Server("--kv-disk", f"{folder}:64MiB,stream=32MiB,free=1MiB", *SMALL, *options,
+                  expected_status=expected_status, api_key=api_key)
 
 
 def test_long_prompts_run_beside_others(folder, wanted):
@@ -67,10 +67,11 @@ def test_long_prompts_run_beside_others(folder, wanted):
         assert names <= {"lock", "written"}, names
 
 
-def turn(server, prompt, **more):
+def turn(server, prompt, key=None, **more):
     """The tokens of an answer, and how many of the prompt were not computed."""
+    headers = {"headers": {"Authorization": f"Bearer {key}"}} if key else {}
     answer = server.post("/v1/completions",
-                         {**body(prompt), "return_token_ids": True, **more})
+                         {**body(prompt), "return_token_ids": True, **more}, **headers)
     assert answer.status == 200, answer.body
     answer = answer.json()
     return (answer["choices"][0]["token_ids"],
@@ -102,6 +103,38 @@ def test_the_next_turn_is_read_from_the_disk_also_after_a_restart(folder):
         metrics = server.metrics()
         assert metrics["kv_tier_hit_tokens_total"] == cached
         assert metrics["kv_tier_failures_total"] == 0
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_a_tenant_never_reads_the_long_chat_of_another(folder, encrypted):
+    """Neither its whole prompt nor its beginning, which is no streamed request."""
+    keys = folder.parent / "keys"
+    keys.write_text("alice sk-alice-00001\nbob sk-bob-0000001\nbob sk-bob-0000002\n"
+                    "carol sk-carol-00001\n")
+    options = ["--api-key-file", str(keys)]
+    if encrypted:
+        secret = folder.parent / "secret"
+        secret.write_text("5" * 64)
+        secret.chmod(0o600)
+        options += ["--kv-disk-key", str(secret)]
+    alice, bob, bob_too = "sk-alice-00001", "sk-bob-0000001", "sk-bob-0000002"
+    carol = "sk-carol-00001"
+    prompt = long_prompt(5)
+    beginning = prompt[:200]
+    whole = (len(prompt) - 1) // 16 * 16
+    with start(folder, *options, api_key=alice) as server:
+        wanted, cached = turn(server, prompt, alice)
+        assert cached == 0
+        assert turn(server, beginning, carol)[1] == 0
+        assert turn(server, prompt, bob) == (wanted, 0)
+        assert turn(server, prompt, alice, cache_salt="alice's own") == (wanted, 0)
+    with start(folder, *options, api_key=alice) as server:
+        for key in [alice, bob_too]:
+            assert turn(server, prompt, key) == (wanted, whole), key
+        assert turn(server, prompt, alice, cache_salt="alice's own") == (wanted, whole)
+        # The salt of another tenant is not its key.
+        assert turn(server, beginning, carol, cache_salt="alice's own")[1] == 0
+        assert turn(server, prompt, bob, cache_salt="alice's own") == (wanted, 0)
 
 
 def test_a_client_that_leaves_and_a_server_that_is_killed(folder, wanted):

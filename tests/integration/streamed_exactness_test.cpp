@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/hash128.h"
 #include "base/rng.h"
 #include "model/model_config.h"
 #include "scheduler/policy.h"
@@ -389,6 +393,53 @@ TEST_P(StreamedExactnessTest, TheNextTurnIsLoadedFromATier) {
     for (TokenId i = 0; i < 20; ++i) turn.prompt.push_back(i + 3);
     ++turn.id;
   }
+}
+
+// The prompts of both tenants are the same, so only the tenant keeps them apart: a long one, and
+// its beginning, which fits into memory. In one process and in later ones.
+TEST_P(StreamedExactnessTest, ATenantFindsNoBlockOfAnother) {
+  const EngineOptions options = small_options();
+  test::MemoryTier::Store store;
+  store.pages.resize(static_cast<std::size_t>(2000));
+  Request first = request(kLong);
+  first.adapter = -1;
+  Request beginning = make_request(3, 0, 8);
+  beginning.prompt.assign(first.prompt.begin(), first.prompt.begin() + 100);
+  EngineFixture plenty(checkpoint_.path(), base_options(), 1);
+  for (const Request& wanted : {first, beginning}) {
+    plenty.add(wanted);
+    expected_[{wanted.id, 0}] = plenty.run_to_end().at({wanted.id, 0});
+  }
+  const auto cached = [&](EngineFixture& fixture, const Request& wanted, std::string_view tenant) {
+    fixture.add(wanted, tenant);
+    const Results results = fixture.run_to_end();
+    expect_same(results, wanted.id);
+    return results.at({wanted.id, 0}).cached_prompt_tokens;
+  };
+  auto fixture = make(options, 1, false, &store);
+  EXPECT_EQ(cached(*fixture, first, "alice"), 0);
+  EXPECT_EQ(cached(*fixture, beginning, "frank"), 0);
+  EXPECT_EQ(cached(*fixture, first, "bob"), 0);
+  for (int restart = 0; restart < 2; ++restart) {
+    SCOPED_TRACE(restart);
+    for (const std::string_view tenant : {"alice", "bob"}) {
+      EXPECT_GT(cached(*fixture, beginning, tenant), 0);
+      EXPECT_GT(cached(*fixture, first, tenant), 600);
+    }
+    EXPECT_EQ(cached(*fixture, beginning, restart == 0 ? "carol" : "dave"), 0);
+    fixture = make(options, 1, false, &store);
+  }
+  EXPECT_EQ(cached(*fixture, first, "erin"), 0);
+
+  std::map<Hash128, std::set<Hash128>> tenants_of;  // by name
+  std::set<Hash128> tenants;
+  for (const auto& [page, bytes, used] : store.pages) {
+    if (bytes.empty()) continue;
+    tenants_of[page.name].insert(page.tenant);
+    tenants.insert(page.tenant);
+  }
+  EXPECT_EQ(tenants.size(), 6U);
+  for (const auto& [name, owners] : tenants_of) EXPECT_EQ(owners.size(), 1U);
 }
 
 // Beside others, with cancels, and with a stream whose file fails.

@@ -51,7 +51,7 @@ EngineFixture::EngineFixture(const Backbone& backbone, const EngineOptions& opti
       must(load_engine_on_backbone(backbone, options, *device_, pool_, clock_, timeline, use));
 }
 
-void EngineFixture::add(Request request) {
+void EngineFixture::add(Request request, std::string_view tenant) {
   if (request.sampling.prompt_logprobs < 0 && request.pooling != Pooling::kMean) {
     KvIdentity identity = loaded_.kv_identity;
     if (request.adapter >= 0) {
@@ -59,7 +59,9 @@ void EngineFixture::add(Request request) {
       identity.adapter_digest = content->image.digest;
       request.adapter_content = content;
     }
+    identity.tenant_salt = tenant;
     request.block_hash_root = block_hash_root(identity);
+    if (!tenant.empty()) request.block_owner.tenant = *request.block_hash_root;
     request.block_hashes =
         BlockHasher(*request.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
   }
@@ -78,6 +80,7 @@ void EngineFixture::step(Results& results) {
     result.embedding.insert(result.embedding.end(), output.embedding.begin(),
                             output.embedding.end());
     result.finish_reason = output.finish_reason;
+    result.cached_prompt_tokens = output.cached_prompt_tokens;
   }
   engine().check_integrity();
 }

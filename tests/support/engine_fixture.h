@@ -25,6 +25,7 @@ struct ChoiceResult {
   std::vector<PromptLogprob> prompt_logprobs;
   std::vector<float> embedding;
   FinishReason finish_reason = FinishReason::kNone;
+  std::int32_t cached_prompt_tokens = 0;
 };
 
 // By (request, choice).
@@ -47,8 +48,9 @@ class EngineFixture {
   ThreadPool& pool() { return pool_; }
 
   // Queues a request; CHECKs success. Fills in the digests of the prompt's blocks, unless
-  // prompt_logprobs or a mean are wanted, and holds the content of its adapter.
-  void add(Request request);
+  // prompt_logprobs or a mean are wanted, and holds the content of its adapter. `tenant`: as
+  // KvIdentity::tenant_salt; not empty: it also owns the blocks.
+  void add(Request request, std::string_view tenant = {});
   // Runs steps and adds outputs to `results`; CHECKs success, and the integrity after each step.
   void step(Results& results);
   Results run_to_end();
