@@ -3,12 +3,13 @@
 
     tools/kv_kill_campaign.py SLUICE MODEL SECONDS SEED [--rounds N]
 
-A round starts a server on a folder that earlier rounds have written, plain or encrypted, sends it
-turns of chats, and kills it with SIGKILL: in the middle of its start, or under load. The folder is
-smaller than the chats, so pages are written again and again. All answers must be those of a server
-without a tier. After each kill `sluice kv verify` must be able to read every segment, and a kill
-may damage no more blocks than the tier has threads. Rounds go on for SECONDS, or until there were
-N. Exit status 1 if something was found.
+A round starts a server on a folder that earlier rounds have written, plain or encrypted, with or
+without `--kv-ram` before it, sends it turns of chats, and kills it with SIGKILL: in the middle of
+its start, or under load. The folder is smaller than the chats, so pages are written again and
+again. With `--kv-ram` calls take turns in less memory, so blocks also wait in RAM for their write.
+All answers must be those of a server without a tier. After each kill `sluice kv verify` must be
+able to read every segment, and a kill may damage no more blocks than the tier has threads. Rounds
+go on for SECONDS, or until there were N. Exit status 1 if something was found.
 """
 
 import contextlib
@@ -34,9 +35,9 @@ STARTS_KILLED = 0.2  # of the rounds
 
 
 class Server:
-    """One server; with a folder, or without a tier."""
+    """One server; with the tiers of a Folder, or without one."""
 
-    def __init__(self, arguments, folder, disk=()):
+    def __init__(self, arguments, folder, tiers=("--kv-cache-memory", "2MiB")):
         self.port = free_port()
         self.path = os.path.join(folder, "said")
         environment = {**os.environ, "XDG_STATE_HOME": os.path.join(folder, "state")}
@@ -44,7 +45,7 @@ class Server:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with
                 [arguments.sluice, "serve", arguments.model, "--port", str(self.port),
                  "--served-model-name", "demo", "--access-log", "off", "--snapshot", "off",
-                 "--max-model-len", "1024", "--kv-cache-memory", "2MiB", *disk],
+                 "--max-model-len", "1024", *tiers],
                 stderr=said, env=environment)
 
     def log(self):
@@ -161,13 +162,15 @@ class Load:
 
 
 class Folder:
-    """A folder of --kv-disk over many servers."""
+    """A folder of --kv-disk over many servers. `ram`: each has --kv-ram before it."""
 
-    def __init__(self, parent, name, key):
+    def __init__(self, parent, name, key, ram):
         self.path = os.path.join(parent, name)
         self.parent = parent
         self.key = ["--kv-disk-key", key] if key else []
-        self.options = ["--kv-disk", self.path + ":3MiB,free=1MiB", *self.key]
+        memory = ["--kv-ram", "1MiB", "--scheduler", "fair", "--kv-cache-memory", "1200KiB"]
+        self.options = ["--kv-disk", self.path + ":3MiB,free=1MiB", *self.key,
+                        *(memory if ram else ["--kv-cache-memory", "2MiB"])]
         self.damaged = 0
 
     def verify(self, sluice):
@@ -241,7 +244,9 @@ def run(arguments, parent, sums):
     with open(key, "w", encoding="ascii") as stream:
         os.fchmod(stream.fileno(), 0o600)
         stream.write("5" * 64 + "\n")
-    folders = [Folder(parent, "plain", None), Folder(parent, "encrypted", key)]
+    folders = [Folder(parent, f"{name}-{ram}", of_folder, ram)
+               for name, of_folder in [("plain", None), ("encrypted", key)]
+               for ram in [False, True]]
     rng = random.Random(arguments.seed)
     end = time.monotonic() + arguments.seconds
     while (sums.rounds() < arguments.rounds if arguments.rounds else time.monotonic() < end):
