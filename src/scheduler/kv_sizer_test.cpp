@@ -163,27 +163,36 @@ TEST(KvSizer, IdleMemoryStaysByDefault) {
   EXPECT_EQ(h.kv.num_cached_blocks(), 10);
 }
 
-// Many blocks move in several plans, 64 at a time, while the stream goes on.
-TEST(KvSizer, ALongStreamMovesInSeveralSteps) {
-  SchedulerHarness h({.token_budget = 2048,
-                      .max_model_len = 2048,
-                      .num_blocks = 16,
-                      .max_blocks = 1200,
-                      .chunk_blocks = 16,
-                      .kv_idle_release = milliseconds(10)});
-  h.add(1200, 1);
-  Sequence& stream = h.add(800, 100);
+HarnessOptions long_contexts(std::int32_t chunk_blocks) {
+  return {.token_budget = 2048,
+          .max_model_len = 2048,
+          .num_blocks = chunk_blocks,
+          .max_blocks = 1200,
+          .chunk_blocks = chunk_blocks,
+          .kv_idle_release = milliseconds(10)};
+}
+
+// A release moves the stream's blocks down in several plans, at most `most` in each, while the
+// stream goes on.
+void move_down(SchedulerHarness& h, const Sequence& stream, std::size_t most) {
   while (stream.output_len() < 2) h.step();
   h.now = h.now + milliseconds(20);
   int moving = 0;
   while (h.kv.num_blocks_above() > 0 || moving == 0) {
     const BatchPlan& plan = h.plan();
     ASSERT_EQ(plan.rows.size(), 1U);
-    ASSERT_LE(plan.copies.size(), 64U);
+    ASSERT_LE(plan.copies.size(), most);
     ASSERT_LT(++moving, 10);
     h.commit();
   }
   EXPECT_GT(moving, 1);
+}
+
+TEST(KvSizer, ALongStreamMovesInSeveralSteps) {
+  SchedulerHarness h(long_contexts(16));
+  h.add(1200, 1);
+  Sequence& stream = h.add(800, 100);
+  ASSERT_NO_FATAL_FAILURE(move_down(h, stream, 64));
   EXPECT_LE(h.executor.kv_backed_blocks(), 224);
   h.run_to_end();
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
@@ -192,25 +201,10 @@ TEST(KvSizer, ALongStreamMovesInSeveralSteps) {
 // Large blocks, of which a chunk has few: the bytes that a plan copies are limited, not only the
 // number of blocks.
 TEST(KvSizer, FewLargeBlocksMoveInAPlan) {
-  SchedulerHarness h({.token_budget = 2048,
-                      .max_model_len = 2048,
-                      .num_blocks = 4,
-                      .max_blocks = 1200,
-                      .chunk_blocks = 4,
-                      .kv_idle_release = milliseconds(10)});
+  SchedulerHarness h(long_contexts(4));
   h.add(1200, 1);
   Sequence& stream = h.add(100, 100);
-  while (stream.output_len() < 2) h.step();
-  h.now = h.now + milliseconds(20);
-  int moving = 0;
-  while (h.kv.num_blocks_above() > 0 || moving == 0) {
-    const BatchPlan& plan = h.plan();
-    ASSERT_EQ(plan.rows.size(), 1U);
-    ASSERT_LE(plan.copies.size(), 8U);
-    ASSERT_LT(++moving, 10);
-    h.commit();
-  }
-  EXPECT_GT(moving, 1);
+  ASSERT_NO_FATAL_FAILURE(move_down(h, stream, 8));
   h.run_to_end();
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
 }
