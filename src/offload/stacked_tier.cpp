@@ -17,11 +17,11 @@ constexpr Duration kTurn = std::chrono::microseconds(200);
 
 StackedTier::StackedTier(std::unique_ptr<KeepingTier> fast, std::unique_ptr<KvTier> slow,
                          WriteBehind writes)
-    : fast_(std::move(fast)),
-      slow_(std::move(slow)),
-      copies_(fast_->num_pages()),
-      copied_(static_cast<std::size_t>(fast_->num_pages()),
-              TierPage{.page = -1, .name = {}, .tenant = {}}) {
+    : copies_(fast->num_pages()),
+      copied_(static_cast<std::size_t>(fast->num_pages()),
+              TierPage{.page = -1, .name = {}, .tenant = {}}),
+      fast_(std::move(fast)),
+      slow_(std::move(slow)) {
   if (writes == WriteBehind::kByThread) thread_ = std::thread([this] { run_writes(); });
 }
 

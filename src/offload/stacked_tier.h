@@ -151,10 +151,7 @@ class StackedTier final : public KvTier {
   void end_read(std::uint64_t id, Write& write, const Status& status);
   void end_write(std::uint64_t id, bool written);
 
-  const std::unique_ptr<KeepingTier> fast_;
-  const std::unique_ptr<KvTier> slow_;
-
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // of all below but the tiers
   std::condition_variable news_;
   TierIndex copies_;              // which page of the stack each page of the fast tier copies
   std::vector<TierPage> copied_;  // the same by page of the fast tier; page -1: none
@@ -175,6 +172,10 @@ class StackedTier final : public KvTier {
   bool hurries_ = false;         // writes do not rest
   bool stopping_ = false;
   TierLevels levels_{.are_two = true, .fast = {}, .slow = {}};
+
+  // Below the blocks of writes_, which the threads of the tiers use until the tiers are destroyed.
+  const std::unique_ptr<KeepingTier> fast_;
+  const std::unique_ptr<KvTier> slow_;
 
   std::thread thread_;  // last, because it uses all members
 };

@@ -27,6 +27,7 @@ struct Behaviour {
   std::uint64_t fails_one_in = 0;  // of loads and of saves; 0: none fails
   std::uint64_t drops_one_in = 0;  // saves that drop another block; 0: none does
   bool holds_back = false;         // no move ends
+  bool ends_moves_late = false;    // those under way end in the destructor, as a thread ends them
   std::int64_t loads = 0;
   std::int64_t saves = 0;
 };
@@ -36,6 +37,10 @@ class RandomTier final : public KeepingTier {
  public:
   RandomTier(Behaviour& told, std::int32_t pages, std::uint64_t seed)
       : told_(told), pages_(pages), random_(seed) {}
+  ~RandomTier() override {
+    if (!told_.ends_moves_late) return;
+    for (const Move& move : moves_) (void)run(move);
+  }
 
   std::int32_t num_pages() const override { return pages_; }
   std::vector<TierPage> take_stored() override {
@@ -277,6 +282,17 @@ TEST_F(StackedTierTest, AnAwaitedSaveEndsWithTheFastTierAndIsWrittenBehind) {
   expect_in_slow(0, 10);
   EXPECT_EQ(slow_.saves, 1);
   EXPECT_EQ(tier_->levels().slow.saved_blocks, 1);
+}
+
+// A thread of the slow tier may still read the block of a write while the stack is destroyed.
+TEST_F(StackedTierTest, TheBlockOfAWriteOutlivesTheSlowTier) {
+  open(8, 16);
+  slow_.holds_back = true;
+  slow_.ends_moves_late = true;
+  EXPECT_TRUE(save_awaited(0, 10));
+  EXPECT_FALSE(tier_->flush(std::chrono::milliseconds(1))) << "the write is under way";
+  tier_.reset();
+  expect_in_slow(0, 10);
 }
 
 // A kill loses little, because only saves that a client waits for end early.
