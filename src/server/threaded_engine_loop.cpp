@@ -65,6 +65,7 @@ struct ThreadedEngineLoop::Impl {
   bool wait_and_take();
   bool wait_for_mail(std::unique_lock<std::mutex>& lock, bool busy);
   std::optional<TimePoint> wake_at() const;
+  bool is_due(std::optional<TimePoint> time) const { return time && *time <= taken_at; }
   TimePoint idle_call_at() const;
   Status call_when_idle();
   void take_submissions();
@@ -121,6 +122,7 @@ struct ThreadedEngineLoop::Impl {
   WhenIdle when_idle;        // empty once it wants nothing more
   TimePoint next_idle_call;  // not before
   TimePoint last_work{};
+  TimePoint taken_at{};  // just before the gate: what comes due later waits for the next look
 
   std::thread thread;  // the owner's
 };
@@ -136,9 +138,8 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   while (wait_and_take()) {
     apply_taken();
     if (auto status = call_when_idle(); !status) return fail(std::move(status).error());
-    const auto due = engine->wake_at();
     const bool resizes = taken_kv_limit.has_value();
-    if (!resizes && !engine->has_work() && !(due && *due <= clock.now())) {
+    if (!resizes && !engine->has_work() && !is_due(engine->wake_at())) {
       publish({}, nullptr);
     } else if (auto status = step(); !status) {
       return fail(std::move(status).error());
@@ -163,7 +164,7 @@ TimePoint ThreadedEngineLoop::Impl::idle_call_at() const {
 }
 
 Status ThreadedEngineLoop::Impl::call_when_idle() {
-  if (!when_idle || engine->has_work() || clock.now() < idle_call_at()) return {};
+  if (!when_idle || engine->has_work() || !is_due(idle_call_at())) return {};
   ASSIGN_OR_RETURN(IdleWork work, when_idle());
   std::optional<Request>& request = work.request;
   if (!request) {
@@ -194,7 +195,8 @@ bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
   if (!wait_for_mail(lock, busy)) return false;
-  if (gate != nullptr && (busy || kv_limit || !inbox.empty())) {
+  taken_at = clock.now();
+  if (gate != nullptr && (busy || kv_limit || !inbox.empty() || is_due(wake_at()))) {
     lock.unlock();
     gate->enter();
     lock.lock();

@@ -615,6 +615,21 @@ TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
   EXPECT_EQ(seen_.begin()->first.first, 1U);
 }
 
+TEST_F(ThreadedEngineLoopTest, WorkDueWithoutARequestWaitsForTheGate) {
+  std::atomic<int> calls = 0;
+  when_idle_ = [&]() -> Result<ThreadedEngineLoop::IdleWork> {
+    if (++calls > 1) return ThreadedEngineLoop::IdleWork{};
+    return ThreadedEngineLoop::IdleWork{request(kFirstOperatorId, 5, 2)};
+  };
+  step_gate_ = &hand_gate_;
+  start();
+  ASSERT_TRUE(hand_gate_.await_waiting());
+  EXPECT_EQ(calls, 0);
+  hand_gate_.let(2);
+  poll([&] { return hand_gate_.left() == std::vector<bool>{true, false}; });
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(ThreadedEngineLoopTest, AnErrorWhenIdleFailsTheEngine) {
   when_idle_ = []() -> Result<ThreadedEngineLoop::IdleWork> {
     return internal_error("wrong logits");
