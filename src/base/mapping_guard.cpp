@@ -1,6 +1,8 @@
 #include "base/mapping_guard.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -37,10 +39,11 @@ bool fill_with_zeros(std::uintptr_t address) {
     if (begin == 0 || address < begin || address >= end) continue;
     range.faulted.store(true, std::memory_order_release);
     const std::uintptr_t page = address / kPageBytes * kPageBytes;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the signal names a number
-    auto* const at = reinterpret_cast<void*>(page);
-    return mmap(at, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                -1, 0) == at;
+    // The kernel replaces the pages at once, so other threads may read them meanwhile. The thread
+    // sanitizer takes mmap() for a write that races with them, and does not see the system call.
+    return syscall(SYS_mmap, page, end - page, PROT_READ,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+                   0) == static_cast<long>(page);
   }
   return false;
 }
