@@ -386,8 +386,20 @@ Result<FunctionsFile> FunctionsParser::parse() && {
   return std::move(file_);
 }
 
-// Makes `directory` complete and checks that it is there.
-Status complete(std::string_view path, const std::filesystem::path& folder, std::string_view key,
+// A directory that an entry of the file names, and the content that it must have.
+struct Content {
+  std::string_view key;
+  std::string_view what;
+  std::string_view file;  // that each such directory has
+  std::string_view remedy;
+};
+constexpr Content kBackbone = {"backbone.directory", "checkpoint", "config.json",
+                               "a Hugging Face checkpoint"};
+constexpr Content kAdapter = {"adapter.directory", "adapter", "adapter_config.json",
+                              "an adapter that PEFT's save_pretrained() has written"};
+
+// Makes `directory` complete and checks that it is there and has the content.
+Status complete(std::string_view path, const std::filesystem::path& folder, const Content& content,
                 const TomlPlace& place, std::string& directory) {
   const std::filesystem::path full = (folder / directory).lexically_normal();
   std::error_code error;
@@ -395,7 +407,13 @@ Status complete(std::string_view path, const std::filesystem::path& folder, std:
     return invalid_argument(fmt::format(
         "{}:{}:{}: {}: there is no directory '{}'; give one that exists, relative to this file or "
         "absolute",
-        path, place.line, place.column, key, full.string()));
+        path, place.line, place.column, content.key, full.string()));
+  }
+  if (!std::filesystem::exists(full / content.file, error)) {
+    return invalid_argument(
+        fmt::format("{}:{}:{}: {}: '{}' holds no {}, since it has no {}; give the directory of {}",
+                    path, place.line, place.column, content.key, full.string(), content.what,
+                    content.file, content.remedy));
   }
   directory = full.string();
   return {};
@@ -417,12 +435,11 @@ Result<FunctionsFile> load_functions_text(std::string_view text, const std::stri
   ASSIGN_OR_RETURN(FunctionsFile file, parse_functions(text, path));
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (BackboneSpec& backbone : file.backbones) {
-    RETURN_IF_ERROR(
-        complete(path, folder, "backbone.directory", backbone.place, backbone.directory));
+    RETURN_IF_ERROR(complete(path, folder, kBackbone, backbone.place, backbone.directory));
   }
   for (FunctionSpec& function : file.functions) {
     if (function.adapter.empty()) continue;
-    RETURN_IF_ERROR(complete(path, folder, "adapter.directory", function.place, function.adapter));
+    RETURN_IF_ERROR(complete(path, folder, kAdapter, function.place, function.adapter));
   }
   return file;
 }

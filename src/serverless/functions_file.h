@@ -92,7 +92,8 @@ Result<FunctionsFile> parse_functions(std::string_view text, std::string_view pa
 // The same for the file of this path with another text, as load_functions() reads it.
 Result<FunctionsFile> load_functions_text(std::string_view text, const std::string& path);
 
-// Reads the file, completes the directories and checks that each is there.
+// Reads the file, completes the directories and checks that each is there and holds a checkpoint or
+// an adapter, by its config.json or adapter_config.json.
 Result<FunctionsFile> load_functions(const std::string& path);
 
 }  // namespace sluice

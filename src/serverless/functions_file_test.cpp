@@ -276,17 +276,51 @@ TEST(FunctionsFileTest, ExampleIsComplete) {
   EXPECT_TRUE(std::filesystem::exists(file->functions[3].adapter + "/adapter_config.json"));
 }
 
-TEST(FunctionsFileTest, DirectoriesMustBeThere) {
-  const std::string name = "functions_file_test_" + std::to_string(getpid()) + ".toml";
-  const std::string path = testing::TempDir() + "/" + name;
-  ASSERT_TRUE(write_file(path, file_with("")));
-  const auto file = load_functions(path);
-  std::filesystem::remove(path);
-  ASSERT_FALSE(file);
-  EXPECT_THAT(file.error().message, HasSubstr(name + ":10:1: backbone.directory: "
-                                                     "there is no directory '"));
-  EXPECT_THAT(file.error().message, EndsWith("'; give one that exists, relative to this file or "
-                                             "absolute"));
+// A folder of its own with a functions file, whose backbone is in m.
+class FunctionsFolderTest : public testing::Test {
+ protected:
+  FunctionsFolderTest()
+      : folder_(testing::TempDir() + "/functions_folder_test_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~FunctionsFolderTest() override { std::filesystem::remove_all(folder_); }
+
+  // A file below the folder.
+  void write(const std::string& name, std::string_view text) const {
+    const std::filesystem::path path = folder_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    EXPECT_TRUE(write_file(path.string(), text));
+  }
+  // The error of load_functions() behind the folder's name; empty: none.
+  std::string error() const {
+    const auto file = load_functions((folder_ / "f.toml").string());
+    return file ? "" : file.error().message.substr(folder_.string().size());
+  }
+
+  const std::filesystem::path folder_;
+};
+
+TEST_F(FunctionsFolderTest, DirectoriesMustBeThere) {
+  write("f.toml", file_with(""));
+  EXPECT_THAT(error(), StartsWith("/f.toml:10:1: backbone.directory: there is no directory '"));
+  EXPECT_THAT(error(), EndsWith("'; give one that exists, relative to this file or absolute"));
+}
+
+TEST_F(FunctionsFolderTest, DirectoriesMustHoldACheckpointOrAnAdapter) {
+  write("f.toml", file_with("[[adapter]]\nname = \"x\"\nbackbone = \"demo\"\ntenant = \"a\"\n"
+                            "directory = \"x\"\n"));
+  write("m/README.md", "");
+  EXPECT_THAT(error(), StartsWith("/f.toml:10:1: backbone.directory: '"));
+  EXPECT_THAT(error(), EndsWith("/m' holds no checkpoint, since it has no config.json; "
+                                "give the directory of a Hugging Face checkpoint"));
+  write("m/config.json", "{}");
+  write("x/adapter_model.safetensors", "");
+  EXPECT_THAT(error(), HasSubstr("adapter.directory: '"));
+  EXPECT_THAT(error(), EndsWith("/x' holds no adapter, since it has no adapter_config.json; give "
+                                "the directory of an adapter that PEFT's save_pretrained() has "
+                                "written"));
+  write("x/adapter_config.json", "{}");
+  EXPECT_EQ(error(), "");
 }
 
 }  // namespace
