@@ -16,6 +16,7 @@ AgentMachine::AgentMachine(const ServeSettings& settings, http::EventLoop& loop,
     : settings_(settings), loop_(loop), turns_(turns), clock_(clock) {}
 
 AgentMachine::~AgentMachine() {
+  other_jobs_.stop();
   adapter_jobs_.stop();
   jobs_.stop();
 }
@@ -131,6 +132,12 @@ void AgentMachine::end(std::unique_ptr<TenantLoop> loop, std::function<void()> d
   jobs_.add([this, shared = std::move(shared), done = std::move(done)]() mutable {
     shared.reset();
     loop_.post(std::move(done));
+  });
+}
+
+void AgentMachine::run_aside(std::function<Status()> job, std::function<void(Status)> done) {
+  other_jobs_.add([this, job = std::move(job), done = std::move(done)] {
+    loop_.post([done, status = job()] { done(status); });
   });
 }
 

@@ -1,7 +1,7 @@
 // AgentMachine: the AgentHost of `sluice agent`: the backbones of its gateway in shared memory, and
 // function processes on them. A thread of its own loads backbones and ends processes, in the order
-// of the calls; another one takes adapters into memory. Owner: the command. Threads: the event
-// loop's; load() before the loop runs.
+// of the calls; another one takes adapters into memory, and a third one runs other jobs. Owner: the
+// command. Threads: the event loop's; load() before the loop runs.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,7 @@ class AgentMachine final : public AgentHost {
   Result<Started> start(const std::string& backbone, const std::string& digest,
                         const std::string& tenant, std::function<void()> wake) override;
   void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) override;
+  void run_aside(std::function<Status()> job, std::function<void(Status)> done) override;
   std::int64_t free_bytes() const override;
 
  private:
@@ -67,6 +68,7 @@ class AgentMachine final : public AgentHost {
   // Last: they end before what they use.
   JobThread jobs_;
   JobThread adapter_jobs_;
+  JobThread other_jobs_;
 };
 
 }  // namespace sluice

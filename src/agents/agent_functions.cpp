@@ -88,14 +88,24 @@ void AgentFunctions::fail(std::uint64_t id, const Error& error) {
 }
 
 Status AgentFunctions::pass(Instance& instance, std::uint64_t id, ToFunction frame) {
+  if (instance.prepares) {
+    instance.waiting.push_back(std::move(frame));
+    return {};
+  }
   if (auto* request = std::get_if<RequestFrame>(&frame)) {
     return submit(instance, id, std::move(*request));
   }
-  if (const auto* vocabulary = std::get_if<VocabularyFrame>(&frame)) {
-    return instance.grammars.start(*vocabulary, instance.vocab_size);
+  if (auto* vocabulary = std::get_if<VocabularyFrame>(&frame)) {
+    prepare(instance, id,
+            [frame = std::move(*vocabulary), size = instance.vocab_size](
+                FunctionGrammars& grammars) { return grammars.start(frame, size); });
+    return {};
   }
-  if (const auto* grammar = std::get_if<GrammarFrame>(&frame)) {
-    return instance.grammars.put(*grammar);
+  if (auto* grammar = std::get_if<GrammarFrame>(&frame)) {
+    prepare(instance, id, [frame = std::move(*grammar)](FunctionGrammars& grammars) {
+      return grammars.put(frame);
+    });
+    return {};
   }
   if (const auto* cancel = std::get_if<CancelFrame>(&frame)) {
     instance.loop->cancel(cancel->request);
@@ -111,10 +121,37 @@ Status AgentFunctions::pass(Instance& instance, std::uint64_t id, ToFunction fra
   return {};
 }
 
+void AgentFunctions::prepare(Instance& instance, std::uint64_t id,
+                             std::function<Status(FunctionGrammars&)> work) {
+  instance.prepares = true;
+  host_.run_aside(
+      [work = std::move(work), grammars = instance.grammars] { return work(*grammars); },
+      [this, id, grammars = instance.grammars](const Status& status) {
+        prepared(id, grammars.get(), status);
+      });
+}
+
+// The instance may have ended, and another session may use its number again.
+void AgentFunctions::prepared(std::uint64_t id, const FunctionGrammars* grammars,
+                              const Status& status) {
+  const auto found = instances_.find(id);
+  if (found == instances_.end() || found->second.grammars.get() != grammars) return;
+  Instance& instance = found->second;
+  instance.prepares = false;
+  if (!status) return calls_.broken(status.error());
+  while (!instance.prepares && !instance.waiting.empty()) {
+    ToFunction frame = std::move(instance.waiting.front());
+    instance.waiting.pop_front();
+    if (const Status passed = pass(instance, id, std::move(frame)); !passed) {
+      return calls_.broken(passed.error());
+    }
+  }
+}
+
 Status AgentFunctions::submit(Instance& instance, std::uint64_t id, RequestFrame frame) {
   Request& request = frame.request;
   const RequestId number = request.id;
-  ASSIGN_OR_RETURN(request.sampling.grammar, instance.grammars.find(frame.grammar));
+  ASSIGN_OR_RETURN(request.sampling.grammar, instance.grammars->find(frame.grammar));
   request.adapter = instance.adapter;
   request.client_key = instance.start.tenant;
   shift_times(*offset_, request);

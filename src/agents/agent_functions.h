@@ -8,6 +8,9 @@
 // instances wait for. If an instance's backbone does not fit into memory, all that nothing uses is
 // given back, and the load is tried once more.
 //
+// Preparing a vocabulary or a grammar takes too long for the loop, so another thread does it.
+// Meanwhile the frames that follow it to its instance wait, in their order.
+//
 // Times in requests are the gateway's. The difference of the clocks is the smallest that a command
 // has shown, so it is off by the shortest way of a command.
 //
@@ -15,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -64,6 +68,8 @@ class AgentHost {
                                 const std::string& tenant, std::function<void()> wake) = 0;
   // Ends its process, then runs `done` on the loop.
   virtual void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) = 0;
+  // Runs `job` on another thread, then `done` on the loop.
+  virtual void run_aside(std::function<Status()> job, std::function<void(Status)> done) = 0;
   // Memory that the machine has left.
   virtual std::int64_t free_bytes() const = 0;
 };
@@ -76,6 +82,8 @@ class AgentFunctions {
     // Asks for the bytes of an adapter; adapter_came() follows.
     std::function<void(const std::string& digest)> fetch_adapter;
     std::function<void()> wake;  // any thread; collect() is to follow on the loop
+    // The gateway has broken the rules with a frame that was already taken: end the session.
+    std::function<void(const Error& error)> broken;
   };
 
   AgentFunctions(AgentHost& host, const Clock& clock, std::int32_t max_functions);
@@ -119,7 +127,11 @@ class AgentFunctions {
     std::unique_ptr<TenantLoop> loop;
     std::int32_t adapter = -1;
     std::int32_t vocab_size = 0;
-    FunctionGrammars grammars;
+    // Shared: a job that prepares some of it outlives the instance. The loop leaves it alone
+    // meanwhile.
+    std::shared_ptr<FunctionGrammars> grammars = std::make_shared<FunctionGrammars>();
+    bool prepares = false;
+    std::deque<ToFunction> waiting;  // frames that came meanwhile
     EngineState said = EngineState::kLoading;
   };
 
@@ -150,6 +162,8 @@ class AgentFunctions {
   void begin(std::uint64_t id, Instance& instance);
   void fail(std::uint64_t id, const Error& error);
   Status pass(Instance& instance, std::uint64_t id, ToFunction frame);
+  void prepare(Instance& instance, std::uint64_t id, std::function<Status(FunctionGrammars&)> work);
+  void prepared(std::uint64_t id, const FunctionGrammars* grammars, const Status& status);
   Status submit(Instance& instance, std::uint64_t id, RequestFrame frame);
   void end(std::uint64_t id);
   void ended();

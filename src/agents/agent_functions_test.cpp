@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 
 using std::chrono::seconds;
+using test::HandLoop;
 using test::HandMachine;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -30,7 +31,8 @@ class AgentFunctionsTest : public testing::Test {
     functions_.add_backbone("other");
     functions_.set_calls({.output = [this](AgentOutput out) { outputs_.push_back(std::move(out)); },
                           .fetch_adapter = [this](const std::string& d) { fetches_.push_back(d); },
-                          .wake = [this] { ++wakes_; }});
+                          .wake = [this] { ++wakes_; },
+                          .broken = [this](const Error& e) { broken_.push_back(e.message); }});
   }
 
   AgentCommand command(AgentCommandKind kind, std::uint64_t instance = 0) const {
@@ -80,6 +82,7 @@ class AgentFunctionsTest : public testing::Test {
   AgentFunctions functions_{machine_, clock_, 2};
   std::vector<AgentOutput> outputs_;
   std::vector<std::string> fetches_;
+  std::vector<std::string> broken_;
   int wakes_ = 0;
 };
 
@@ -158,6 +161,64 @@ TEST_F(AgentFunctionsTest, AGatewayThatBreaksTheRulesEndsTheSession) {
   EXPECT_FALSE(plan({{"unknown", 0, {}}}));
   EXPECT_TRUE(frame(1, CancelFrame{1}));
   EXPECT_THAT(machine_.last->cancelled, ElementsAre(1U));
+}
+
+RequestFrame request_of(RequestId id) {
+  RequestFrame frame;
+  frame.request.id = id;
+  frame.grammar = -1;
+  return frame;
+}
+
+TEST_F(AgentFunctionsTest, AVocabularyIsPreparedBesideTheLoopAndFramesKeepTheirOrder) {
+  machine_.asides_at_once = false;
+  ASSERT_TRUE(start(1));
+  const HandLoop& one = *machine_.last;
+  ASSERT_TRUE(start(2));
+  const HandLoop& other = *machine_.last;
+  ASSERT_TRUE(frame(1, VocabularyFrame{"ab", {0, 1, 2}}));
+  ASSERT_TRUE(frame(1, request_of(5)));
+  ASSERT_TRUE(frame(1, VocabularyFrame{"cd", {0, 1, 2}}));
+  ASSERT_TRUE(frame(1, CancelFrame{5}));
+  ASSERT_TRUE(frame(2, request_of(6)));
+  EXPECT_THAT(one.requests, IsEmpty());
+  EXPECT_THAT(other.requests, SizeIs(1)) << "another instance does not wait";
+  machine_.run_asides();
+  EXPECT_THAT(one.requests, SizeIs(1));
+  EXPECT_THAT(one.cancelled, IsEmpty()) << "it is behind the second vocabulary";
+  machine_.run_asides();
+  EXPECT_THAT(one.cancelled, ElementsAre(5U));
+  EXPECT_THAT(broken_, IsEmpty());
+}
+
+TEST_F(AgentFunctionsTest, AVocabularyThatIsWrongEndsTheSession) {
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(frame(1, VocabularyFrame{"ab", {0, 1}}));
+  ASSERT_TRUE(frame(1, GrammarFrame{0, "no image"}));
+  EXPECT_THAT(broken_, ElementsAre(HasSubstr("tokens do not cover"), HasSubstr("no vocabulary")));
+}
+
+TEST_F(AgentFunctionsTest, AFrameThatWaitedAndIsWrongEndsTheSession) {
+  machine_.asides_at_once = false;
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(frame(1, VocabularyFrame{"ab", {0, 1, 2}}));
+  RequestFrame request = request_of(5);
+  request.grammar = 3;
+  ASSERT_TRUE(frame(1, request));
+  machine_.run_asides();
+  EXPECT_THAT(broken_, ElementsAre(HasSubstr("empty place 3")));
+}
+
+TEST_F(AgentFunctionsTest, AnInstanceMayEndWhileItsVocabularyIsPrepared) {
+  machine_.asides_at_once = false;
+  ASSERT_TRUE(start(1));
+  ASSERT_TRUE(frame(1, VocabularyFrame{"ab", {0, 1}}));
+  ASSERT_TRUE(frame(1, request_of(5)));
+  end(1);
+  ASSERT_TRUE(start(1)) << "the next session uses the number again";
+  machine_.run_asides();
+  EXPECT_THAT(broken_, IsEmpty());
+  EXPECT_THAT(machine_.last->requests, IsEmpty());
 }
 
 TEST_F(AgentFunctionsTest, PlacesAreLimitedAndUnknownBackbonesFail) {

@@ -96,12 +96,13 @@ void AgentLink::start() {
            [this](const AgentOutput& output) {
              const auto bytes = encode_output(output);
              if (broken_) return;
-             if (!bytes) return break_session(bytes.error().message);
+             if (!bytes) return break_session("an output cannot be sent: " + bytes.error().message);
              outputs_.emplace_back(reinterpret_cast<const char*>(bytes->data()), bytes->size());
              send_next();
            },
        .fetch_adapter = [this](const std::string& digest) { fetch_adapter(digest); },
-       .wake = [this] { loop_.post([this] { functions_.collect(); }); }});
+       .wake = [this] { loop_.post([this] { functions_.collect(); }); },
+       .broken = [this](const Error& error) { break_session(error.message); }});
   join();
   tick();
 }
@@ -292,7 +293,7 @@ void AgentLink::lose(const std::string& cause) {
 void AgentLink::break_session(const std::string& reason) {
   broken_ = true;
   loop_.post([this, session = session_, reason] {
-    if (session == session_) lose("an output cannot be sent: " + reason);
+    if (session == session_) lose(reason);
   });
 }
 

@@ -69,7 +69,7 @@ class HandLoop final : public TenantLoop {
   OutputBatch pending;
 };
 
-// Loads and ends of processes take until the test says so.
+// Loads, jobs and ends of processes take until the test says so.
 class HandMachine final : public AgentHost {
  public:
   void load_backbone(const std::string& backbone, std::function<void(Status)> done) override {
@@ -114,6 +114,10 @@ class HandMachine final : public AgentHost {
     ends.push_back(std::move(done));
     if (ends_at_once) end_processes();
   }
+  void run_aside(std::function<Status()> job, std::function<void(Status)> done) override {
+    asides.push_back([job = std::move(job), done = std::move(done)] { done(job()); });
+    if (asides_at_once) run_asides();
+  }
   std::int64_t free_bytes() const override { return 1000; }
 
   void loaded(const std::string& backbone, const Status& status) {
@@ -123,6 +127,9 @@ class HandMachine final : public AgentHost {
   }
   void add_adapters() {
     for (const auto& add : std::exchange(adds, {})) add();
+  }
+  void run_asides() {
+    for (const auto& aside : std::exchange(asides, {})) aside();
   }
   void end_processes() {
     for (const auto& done : std::exchange(ends, {})) done();
@@ -134,6 +141,8 @@ class HandMachine final : public AgentHost {
   std::set<std::pair<std::string, std::string>> adapters;  // backbone, digest
   std::vector<std::function<void()>> adds;                 // adapters that are taken into memory
   bool adds_at_once = true;
+  std::vector<std::function<void()>> asides;  // jobs of other threads
+  bool asides_at_once = true;
   std::set<const HandLoop*> alive;
   HandLoop* last = nullptr;
   std::vector<std::function<void()>> ends;  // processes that still end
