@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The figures and tables of ServerlessLoRA (section 6) by `sluice simulate --functions`, beside the
-paper's own numbers, as Markdown for docs/serverless.md.
+paper's own numbers, as Markdown for docs/serverless-paper.md.
 
     tools/serverless_figures.py build/release/apps/sluice [--data DIR] [--hours 4] [--seed 1]
         [--quick]
