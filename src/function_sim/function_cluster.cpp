@@ -102,6 +102,15 @@ std::int64_t FunctionCluster::free_bytes(std::int32_t place) const {
   return capacity_[at(memory)] - used_[at(memory)];
 }
 
+std::int64_t FunctionCluster::missing_bytes(std::int32_t function, std::int32_t place) const {
+  std::int64_t bytes = 0;
+  for (const std::int32_t p : closure(function, place)) {
+    const bool is_there = state(p).loaded || placement(p).memory != catalog_.places()[at(place)];
+    bytes += is_there ? 0 : placement(p).bytes;
+  }
+  return bytes;
+}
+
 bool FunctionCluster::fits(std::int32_t function, std::int32_t place) const {
   std::vector<std::int64_t> more(capacity_.size());
   // Idle artifacts that it needs become used too.

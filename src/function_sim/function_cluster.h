@@ -44,6 +44,8 @@ class FunctionCluster {
   // Whether what it lacks fits after idle artifacts have left.
   bool fits(std::int32_t function, std::int32_t place) const;
   std::int64_t free_bytes(std::int32_t place) const;
+  // The bytes that an instance would add to the place's memory.
+  std::int64_t missing_bytes(std::int32_t function, std::int32_t place) const;
   // Starts an instance and returns when it can compute. REQUIRES: it fits.
   TimePoint start(std::int32_t function, std::int32_t place, TimePoint now);
   // Says which artifacts of an ended instance stay, idle. The others leave the place's memory at

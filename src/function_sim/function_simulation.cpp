@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -78,19 +79,18 @@ void FunctionSimulator::arrive(std::int32_t call) {
   if (function.ready_at <= now_) dispatch(function.place);
 }
 
-// Where it would compute soonest, and then where most is free; -1: nowhere.
+// Where it would compute soonest, then where it adds the fewest bytes, and then where most is free;
+// -1: nowhere. A backbone that loads for another function is as far away from every device.
 std::int32_t FunctionSimulator::best_place(std::int32_t number) const {
   std::int32_t best = -1;
-  Duration best_delay{0};
+  std::tuple<Duration, std::int64_t, std::int64_t> least;
   for (std::int32_t p = 0; p < cluster_.places(); ++p) {
     if (!cluster_.fits(number, p)) continue;
-    const Duration delay = cluster_.start_delay(number, p, now_);
-    if (best >= 0 && delay > best_delay) continue;
-    if (best >= 0 && delay == best_delay && cluster_.free_bytes(p) <= cluster_.free_bytes(best)) {
-      continue;
-    }
+    const std::tuple cost(cluster_.start_delay(number, p, now_), cluster_.missing_bytes(number, p),
+                          -cluster_.free_bytes(p));
+    if (best >= 0 && cost >= least) continue;
     best = p;
-    best_delay = delay;
+    least = cost;
   }
   return best;
 }

@@ -125,6 +125,17 @@ TEST(FunctionSimulationTest, FunctionsOfOneBackboneShareIt) {
   EXPECT_LT(shared.cost, alone.cost);
 }
 
+// The second start finds the backbone on its way, which no device has yet.
+TEST(FunctionSimulationTest, FunctionsThatStartTogetherTakeOneDevice) {
+  ClusterSpec cluster = small_cluster();
+  cluster.devices = 2;
+  SystemSpec system = plain();
+  system.always_on = true;
+  const FunctionReport one = run(cluster, functions_on({0}), {call(0, 0)}, system);
+  const FunctionReport two = run(cluster, functions_on({0, 0}), {call(0, 0), call(0, 1)}, system);
+  EXPECT_NEAR(two.cost / two.seconds, one.cost / one.seconds, 1e-12);
+}
+
 TEST(FunctionSimulationTest, AnIdleInstanceEndsAndTheNextCallFindsWhatIsLeft) {
   const FunctionReport kept =
       run(small_cluster(), functions_on({0}), {call(10, 0), call(100, 0)}, plain());
