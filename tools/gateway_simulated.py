@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Runs the same calls on a real `sluice gateway` and in `sluice simulate --functions`, and compares
-times and bill (docs/serverless.md):
+times and bill (docs/serverless-simulation.md):
 
     tools/gateway_simulated.py build/release/apps/sluice models/demo [--functions 4] [--load 0.3]
         [--seconds 30] [--rounds 3] [--prompt 300] [--output 32] [--record FILE]
     tools/gateway_simulated.py build/release/apps/sluice models/demo --replay FILE [--cluster FILE]
 
-A first gateway measures what the cluster file of the simulator needs, with calls of other lengths
-than those of the comparison, and the tool prints that file: the start of a process, its memory, the
-turns of prompts and of tokens, and the time of a call outside of turns. KV of a token follows from
-the model's configuration. A second gateway gets the calls: as many as make the functions compute
-for `--load` of the time, at random (poisson) or in bursts (bursty). The client shares the cores
-with the gateway, in the measurement too.
+A gateway measures what the cluster file of the simulator needs, with calls of other lengths than
+those of the comparison: the start of a process, its memory, the turns of prompts and of tokens, and
+the time and the CPU time of a call outside of turns. KV of a token follows from the model's
+configuration. Another gateway gets the calls: as many as make the functions compute for `--load` of
+the time, at random (poisson) or in bursts (bursty). The client shares the cores with the gateway,
+in the measurement too. The speed of a machine may change within minutes, so each round of calls
+lies between two measurements, and its simulation has their means. The tool prints the means of all.
 """
 
 import argparse
+import asyncio
+import functools
+import glob
 import json
 import os
 import random
@@ -31,11 +35,15 @@ IDLE_S = 5
 KV_MEMORY = 256 << 20  # of each function, as gateway_study.py starts gateways
 BLOCK = 16  # tokens of a KV block
 SEQUENCES = 64  # that a process decodes at a time, by default
+STEP = 512  # tokens, at most
 SHORT, MIDDLE, LONG = 1, 256, 1024  # tokens of the prompts that measure
 TOGETHER = 4  # sequences
 KINDS = ("poisson", "bursty")
 STREAM = 128  # tokens of the answers that measure
 PAUSE_S = 0.03  # between calls that measure, in the mean
+# A turn from its grant to its first step and from its last step to its end, by a trace of the
+# gateway (docs/serverless-simulation.md). Too short to be seen from outside.
+HANDOVER_S = 7e-5
 
 
 class Times:
@@ -48,17 +56,27 @@ class Times:
     def of_call(self, prompt, output):
         """Alone on the machine, in turns."""
         times = self.seconds
-        return (times["wake_s"] + output * times["decode_step_s"] +
+        return (times["wake_s"] + times["wake_token_s"] * min(prompt, STEP) +
+                output * times["decode_step_s"] +
                 (output - 1) * times["decode_sequence_s"] + prompt * times["prefill_token_s"] +
                 times["prefill_pair_s"] * prompt * (prompt + 1) / 2)
 
     def cluster(self, cores, weights):
         times = {key: f"{key} = {value:.6g}\n" for key, value in self.seconds.items()}
+        machine = "".join(times.pop(key) for key in ("wake_s", "handover_s", "http_s",
+                                                     "call_cpu_s"))
         return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\n"
-                f"max_sequences = {SEQUENCES}\n" + times.pop("wake_s") + times.pop("http_s") +
+                f"max_sequences = {SEQUENCES}\n" + machine +
                 f'\n[[model]]\nbackbone = "m0"\nmemory = {weights}\n'
                 f"instance_memory = {round(self.memory)}\ntoken_memory = {self.token_memory}\n"
                 f"kv_memory = {KV_MEMORY}\n" + "".join(times.values()))
+
+
+def mean_of(all_times):
+    """The means of several measurements."""
+    keys = all_times[0].seconds
+    return Times({key: statistics.mean(one.seconds[key] for one in all_times) for key in keys},
+                 statistics.mean(one.memory for one in all_times), all_times[0].token_memory)
 
 
 def line(x1, y1, x2, y2):
@@ -67,9 +85,10 @@ def line(x1, y1, x2, y2):
     return max(0.0, y1 - slope * x1), slope
 
 
-def prompt_times(constant, middle, long):
-    """(seconds of a token, seconds of a pair of positions) from the times of two prompts."""
-    of_token = [(seconds - constant) / tokens
+def prompt_times(step, middle, long):
+    """(seconds of a token, seconds of a pair of positions) from the times of two prompts, whose
+    tokens fill steps."""
+    of_token = [(seconds - step * tokens / STEP) / tokens
                 for tokens, seconds in ((MIDDLE, middle), (LONG, long))]
     token, pair = line((MIDDLE + 1) / 2, of_token[0], (LONG + 1) / 2, of_token[1])
     return token, pair
@@ -101,6 +120,20 @@ def turn_seconds(gateway):
     return sum(row["core_seconds"] for row in rows if row["tenant"]) / os.cpu_count()
 
 
+def cpu_seconds(pid):
+    """The CPU time of a process's threads and of this program."""
+    total = time.process_time()
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with open(path, encoding="ascii") as stream:
+            total += 1e-9 * int(stream.read().split()[0])
+    return total
+
+
+async def at_once(gateway, calls):
+    now = time.monotonic()
+    await asyncio.gather(*(call.run(gateway, now) for call in calls))
+
+
 class Measurement:
     """A gateway whose functions take calls of known lengths."""
 
@@ -110,9 +143,30 @@ class Measurement:
 
     def calls(self, tenant, prompt, output, count=1):
         calls = [Call(0, tenant, prompt, output) for _ in range(count)]
-        if len(play(self.gateway, calls)) < count:
+        asyncio.run(at_once(self.gateway, calls))
+        if any(call.status != 200 for call in calls):
             raise SystemExit("a call that measures was refused")
         return calls
+
+    def hot(self, number, prompt, count):
+        """Turn seconds of a prompt while the cores compute: the mean of what `count` more calls at
+        once add."""
+        less, more = (self.rounds(number, prompt, 1, calls)[0] for calls in (count, 2 * count))
+        return (more - less) / count
+
+    def call_cpu(self, number, prompt, pairs=4):
+        """CPU seconds of a call outside of its function: of each of `number` calls at once, less
+        those of one, so that what a round of calls takes is in neither. The median of `pairs`."""
+        found = []
+        for i in range(pairs):
+            spent = []
+            for count in (1, number):
+                before = cpu_seconds(self.gateway.process.pid)
+                self.calls(i % self.functions, prompt, 1, count)
+                time.sleep(PAUSE_S)  # the connections close
+                spent.append(cpu_seconds(self.gateway.process.pid) - before)
+            found.append((spent[1] - spent[0]) / (number - 1))
+        return statistics.median(found)
 
     def rounds(self, number, prompt, output, count=1):
         """Rounds of `count` calls at once: (mean turn seconds of a round, median time outside of
@@ -147,15 +201,20 @@ def measure(options, folder):
         memory = on.memory() - weight_bytes(options.model) - kv * token_bytes(options.model)
         short, short_http = on.rounds(60, SHORT, 1)
         middle, middle_http = on.rounds(60, MIDDLE, 1)
-        long, _ = on.rounds(30, LONG, 1)
-        alone = (on.rounds(10, SHORT, STREAM)[0] - short) / (STREAM - 1)
-        together = (on.rounds(10, SHORT, STREAM, TOGETHER)[0] - short) / (STREAM - 1)
+        alone = (on.rounds(10, MIDDLE, STREAM)[0] - middle) / (STREAM - 1)
+        together = (on.rounds(10, MIDDLE, STREAM, TOGETHER)[0] -
+                    on.rounds(10, MIDDLE, 1, TOGETHER)[0]) / (STREAM - 1)
+        call_cpu = on.call_cpu(20, MIDDLE)
+        hot_middle, hot_long = on.hot(12, MIDDLE, 6), on.hot(12, LONG, 2)
     step, sequence = line(1, alone, TOGETHER, together)
-    token, pair = prompt_times(short, middle, long)
-    seconds = {"wake_s": max(0.0, short - step - token),
-               "http_s": statistics.mean((short_http, middle_http)),
+    # The calls that come while the cores compute take a core, too.
+    token, pair = prompt_times(step, hot_middle - call_cpu, hot_long - call_cpu)
+    rested = (middle - short) / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2
+    seconds = {"wake_s": max(0.0, short - step - token), "handover_s": HANDOVER_S,
+               "http_s": statistics.mean((short_http, middle_http)), "call_cpu_s": call_cpu,
                "kernels_s": max(0.0, statistics.median(cold) - short - short_http),
-               "prefill_token_s": token, "prefill_pair_s": pair, "decode_step_s": step,
+               "prefill_token_s": token, "prefill_pair_s": pair,
+               "wake_token_s": max(0.0, rested - token), "decode_step_s": step,
                "decode_sequence_s": sequence}
     return Times(seconds, memory / functions, token_bytes(options.model))
 
@@ -209,23 +268,31 @@ def simulated(options, folder, calls, cluster):
             "bill": report["cost"]}
 
 
-def run_real(options, kind, rate, folder):
-    """[(calls as tuples, what the gateway measured)] of each round."""
-    rounds = []
+def run_rounds(options, folder):
+    """The cluster file of all measurements, and the rounds of each kind: the calls as they were
+    sent, what the gateway measured, and the round's own cluster file."""
+    cluster = functools.partial(Times.cluster, cores=os.cpu_count(),
+                                weights=weight_bytes(options.model))
+    measured = [measure(options, folder)]
+    rate = options.load / options.functions / measured[0].of_call(options.prompt, options.output)
+    rounds = {kind: [] for kind in KINDS}
     for number in range(options.rounds):
-        calls = made_calls(options, kind, rate, number)
-        measured = real(options, folder, calls)
-        rounds.append(([(c.due, c.tenant, c.prompt, c.output) for c in calls], measured))
-    return rounds
+        for kind in KINDS:
+            calls = made_calls(options, kind, rate, number)
+            theirs = real(options, folder, calls)
+            measured.append(measure(options, folder))
+            sent = sorted((c.sent, c.tenant, c.prompt, c.output) for c in calls)
+            rounds[kind].append((sent, theirs, cluster(mean_of(measured[-2:]))))
+    return {"cluster": cluster(mean_of(measured)), "rounds": rounds}
 
 
-def compare(options, kind, rounds, cluster, folder):
+def compare(options, kind, rounds, folder):
     ratios = {}
-    for calls, theirs in rounds:
+    for calls, theirs, cluster in rounds:
         ours = simulated(options, folder, calls, cluster)
         for name, value in theirs.items():
             ratios.setdefault(name, []).append(ours[name] / value)
-    rate = statistics.mean(len(calls) for calls, _ in rounds) / options.seconds / options.functions
+    rate = statistics.mean(len(calls) for calls, *_ in rounds) / options.seconds / options.functions
     table(f"**{kind}**: {options.functions} functions, {rate:.2f} calls/s of each, prompts of "
           f"{options.prompt} tokens, answers of {options.output}; {len(rounds)} rounds of "
           f"{options.seconds:g} s", ("", "simulated to real (goal: 0.85 to 1.15)"),
@@ -233,16 +300,12 @@ def compare(options, kind, rounds, cluster, folder):
 
 
 def runs_of(options, folder):
-    """The cluster file and the real rounds: measured now, or read from a record."""
+    """The results of run_rounds(), made now or read from a record."""
     if options.replay:
         with open(options.replay, encoding="ascii") as stream:
             return json.load(stream)
-    times = measure(options, folder)
-    cluster = times.cluster(os.cpu_count(), weight_bytes(options.model))
-    print(cluster, flush=True)
-    rate = options.load / options.functions / times.of_call(options.prompt, options.output)
-    runs = {"cluster": cluster,
-            "rounds": {kind: run_real(options, kind, rate, folder) for kind in KINDS}}
+    runs = run_rounds(options, folder)
+    print(runs["cluster"], flush=True)
     if options.record:
         with open(options.record, "w", encoding="ascii") as stream:
             json.dump(runs, stream)
@@ -267,11 +330,13 @@ def main():
     options.sluice = os.path.abspath(options.sluice)
     with tempfile.TemporaryDirectory() as folder:
         runs = runs_of(options, folder)
+        cluster = None
         if options.cluster:
             with open(options.cluster, encoding="ascii") as stream:
-                runs["cluster"] = stream.read()
-        for kind in KINDS:
-            compare(options, kind, runs["rounds"][kind], runs["cluster"], folder)
+                cluster = stream.read()
+        for kind, rounds in runs["rounds"].items():
+            compare(options, kind, [(calls, theirs, cluster or own)
+                                    for calls, theirs, own in rounds], folder)
 
 
 if __name__ == "__main__":

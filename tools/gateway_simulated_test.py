@@ -21,7 +21,8 @@ class LineTest(unittest.TestCase):
 class PromptTest(unittest.TestCase):
     def test_two_prompts_give_the_times_of_tokens_and_of_pairs(self):
         def seconds(tokens):
-            return 0.001 + 2e-5 * tokens + 1e-8 * tokens * (tokens + 1) / 2
+            steps = tokens / gateway_simulated.STEP
+            return 0.001 * steps + 2e-5 * tokens + 1e-8 * tokens * (tokens + 1) / 2
         token, pair = gateway_simulated.prompt_times(
             0.001, seconds(gateway_simulated.MIDDLE), seconds(gateway_simulated.LONG))
         self.assertAlmostEqual(token, 2e-5)
@@ -42,13 +43,21 @@ class KvTest(unittest.TestCase):
 
 class TimesTest(unittest.TestCase):
     times = gateway_simulated.Times(
-        {"wake_s": 0.0003, "http_s": 0.002, "kernels_s": 0.04, "prefill_token_s": 0.0001,
-         "prefill_pair_s": 1e-8, "decode_step_s": 0.002, "decode_sequence_s": 0.0005}, 12e6, 1024)
+        {"wake_s": 0.0003, "handover_s": 0.0001, "http_s": 0.002, "call_cpu_s": 0.001,
+         "kernels_s": 0.04, "prefill_token_s": 0.0001, "prefill_pair_s": 1e-8,
+         "wake_token_s": 1e-6, "decode_step_s": 0.002, "decode_sequence_s": 0.0005}, 12e6, 1024)
+
+    def test_means_of_measurements(self):
+        other = gateway_simulated.Times({key: 3 * value for key, value in
+                                         self.times.seconds.items()}, 14e6, 1024)
+        mean = gateway_simulated.mean_of([self.times, other])
+        self.assertAlmostEqual(mean.seconds["decode_step_s"], 0.004)
+        self.assertEqual((mean.memory, mean.token_memory), (13e6, 1024))
 
     def test_a_call_alone(self):
         # A step with the prompt, and ten that decode.
         self.assertAlmostEqual(self.times.of_call(100, 11),
-                               0.0003 + 0.002 + 0.01 + 1e-8 * 5050 + 10 * 0.0025)
+                               0.0003 + 0.002 + 0.01 + 1e-8 * 5050 + 1e-4 + 10 * 0.0025)
 
     def test_the_cluster_is_one_machine_of_cores(self):
         text = self.times.cluster(2, 5_000_000)
@@ -56,7 +65,8 @@ class TimesTest(unittest.TestCase):
                      "kernels_s = 0.04", "decode_sequence_s = 0.0005", "token_memory = 1024"):
             self.assertIn(line + "\n", text)
         self.assertNotIn("devices", text)
-        self.assertLess(text.index("http_s"), text.index("[[model]]"))
+        for key in ("wake_s", "handover_s", "http_s", "call_cpu_s"):
+            self.assertLess(text.index(key), text.index("[[model]]"))
         self.assertGreater(text.index("kernels_s"), text.index("[[model]]"))
 
 

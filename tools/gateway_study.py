@@ -108,15 +108,17 @@ class Gateway(ReadyServer):
 
 
 class Call:
-    """One streamed completion: `ttft` and `e2e` in seconds, or the status that refused it."""
+    """One streamed completion: `ttft` and `e2e` in seconds, or the status that refused it. `sent`:
+    when it was really sent, in seconds like `due`; a busy client is late."""
 
     def __init__(self, due, tenant, prompt, output):
         self.due, self.tenant, self.prompt, self.output = due, tenant, prompt, output
-        self.status, self.ttft, self.e2e = 0, None, None
+        self.status, self.sent, self.ttft, self.e2e = 0, None, None, None
 
     async def run(self, gateway, start):
         await asyncio.sleep(max(0.0, start + self.due - time.monotonic()))
         sent = time.monotonic()
+        self.sent = sent - start
         # Ids of ordinary tokens; no two prompts begin alike, so none is cached.
         generator = random.Random(f"{self.due} {sent}")
         prompt = [generator.randint(10, 250) for _ in range(self.prompt)]

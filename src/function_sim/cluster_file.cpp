@@ -31,11 +31,16 @@ Status read_machine(TableReader& root, std::string_view path, ClusterSpec& clust
   cluster.host_bytes = reader.memory_size("host_memory").value_or(0);
   cluster.max_sequences =
       static_cast<std::int32_t>(reader.integer("max_sequences", 1, 1 << 16).value_or(32));
-  const auto wake_s = reader.non_negative("wake_s", kMostSeconds);
-  cluster.wake_s = wake_s.value_or(0);
+  const auto of_cores = [&](std::string_view key) {
+    const auto seconds = reader.non_negative(key, kMostSeconds);
+    if (!cores && seconds) reader.fail(key, "is of a machine of cores");
+    return seconds.value_or(0);
+  };
+  cluster.wake_s = of_cores("wake_s");
+  cluster.handover_s = of_cores("handover_s");
+  cluster.call_cpu_s = of_cores("call_cpu_s");
   cluster.http_s = reader.non_negative("http_s", kMostSeconds).value_or(0);
   cluster.worker = read_cost(reader, "worker_memory", "worker_s");
-  if (!cores && wake_s) reader.fail("wake_s", "is of a machine of cores");
   if (cores && (devices || device_bytes)) {
     reader.fail("cores", "is of a machine without devices: leave devices and device_memory out");
   } else if (cores && cluster.host_bytes == 0) {
@@ -62,9 +67,11 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
   model.decode_step_s = reader.non_negative("decode_step_s", kMostSeconds).value_or(0);
   model.decode_sequence_s = reader.non_negative("decode_sequence_s", kMostSeconds).value_or(0);
   const auto pair = reader.non_negative("prefill_pair_s", kMostSeconds);
+  const auto wake_token = reader.non_negative("wake_token_s", kMostSeconds);
   const auto token_bytes = reader.memory_size("token_memory");
   const auto kv_bytes = reader.memory_size("kv_memory");
   model.prefill_pair_s = pair.value_or(0);
+  model.wake_token_s = wake_token.value_or(0);
   model.token_bytes = token_bytes.value_or(0);
   model.kv_bytes = kv_bytes.value_or(0);
   if (cluster.cores > 0) {
@@ -72,8 +79,9 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
       reader.fail("prefill_step_s", "is of devices: each step on cores takes decode_step_s");
     }
     model.prefill.step_s = model.decode_step_s;
-  } else if (pair || token_bytes || kv_bytes) {
-    reader.fail("backbone", "has prefill_pair_s, token_memory or kv_memory: these need cores");
+  } else if (pair || wake_token || token_bytes || kv_bytes) {
+    reader.fail("backbone",
+                "has prefill_pair_s, wake_token_s, token_memory or kv_memory: these need cores");
   }
   for (const ModelTimes& other : cluster.models) {
     if (other.backbone == model.backbone) reader.fail("backbone", "is there twice");

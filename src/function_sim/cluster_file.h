@@ -1,5 +1,5 @@
 // The cluster file of the simulator of functions: the machine, and how long its artifacts take to
-// load and its models to compute, as TOML. docs/serverless.md describes every key;
+// load and its models to compute, as TOML. docs/serverless-simulation.md describes every key;
 // examples/cluster-l40s.toml has values with their sources.
 // Pure; any thread. Errors name path, line, column and key. Bytes, seconds.
 #pragma once
@@ -28,6 +28,7 @@ struct ModelTimes {
   // Machines of cores only. A step with a part of a prompt takes decode_step_s, prefill.token_s for
   // each token, and this for each pair of positions that attention computes.
   double prefill_pair_s = 0;
+  double wake_token_s = 0;  // more for each token of a prompt in the first step after a rest
   // KV: bytes of a token, and the most bytes of a process. Whole blocks stay in memory when their
   // call has ended.
   std::int64_t token_bytes = 0;
@@ -41,7 +42,9 @@ struct ClusterSpec {
   std::int64_t host_bytes = 0;
   std::int32_t max_sequences = 32;  // that decode at a time: on a device, or in a process on cores
   double wake_s = 0;                // of a turn when the cores were idle
+  double handover_s = 0;            // of a turn when another function computed before
   double http_s = 0;                // of a call, outside of turns
+  double call_cpu_s = 0;            // of a core, for a call, outside of functions
   ArtifactCost worker;              // container and libraries
   std::vector<ModelTimes> models;
 };

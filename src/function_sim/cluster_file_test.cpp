@@ -65,23 +65,30 @@ TEST(ClusterFileTest, ErrorsNameLineAndKey) {
 TEST(ClusterFileTest, SomeKeysAreOfMachinesOfCoresOnly) {
   const std::string cores = "[machine]\ncores = 2\nhost_memory = 9\n";
   const std::string model = "[[model]]\nbackbone = \"m\"\n";
-  const auto cluster = parse_cluster(cores + "wake_s = 0.5\nhttp_s = 0.25\n" + model +
-                                         "decode_step_s = 0.125\nprefill_pair_s = 1e-6\n"
-                                         "token_memory = 1024\nkv_memory = \"1MiB\"\n",
-                                     "c.toml");
+  const auto cluster = parse_cluster(
+      cores + "wake_s = 0.5\nhttp_s = 0.25\nhandover_s = 0.75\ncall_cpu_s = 2\n" + model +
+          "decode_step_s = 0.125\nprefill_pair_s = 1e-6\nwake_token_s = 1e-4\n"
+          "token_memory = 1024\nkv_memory = \"1MiB\"\n",
+      "c.toml");
   ASSERT_TRUE(cluster) << cluster.error().message;
   EXPECT_EQ(cluster->wake_s, 0.5);
   EXPECT_EQ(cluster->http_s, 0.25);
+  EXPECT_EQ(cluster->handover_s, 0.75);
+  EXPECT_EQ(cluster->call_cpu_s, 2);
   EXPECT_EQ(cluster->models[0].prefill_pair_s, 1e-6);
+  EXPECT_EQ(cluster->models[0].wake_token_s, 1e-4);
   EXPECT_EQ(cluster->models[0].prefill.step_s, 0.125);
   EXPECT_EQ(cluster->models[0].token_bytes, 1024);
   EXPECT_EQ(cluster->models[0].kv_bytes, 1 << 20);
   EXPECT_NE(error_of(cores + model + "prefill_step_s = 1\n").find("prefill_step_s"),
             std::string::npos);
-  EXPECT_NE(error_of(std::string(kGood) + "token_memory = 1\n").find("need cores"),
-            std::string::npos);
-  EXPECT_NE(error_of("[machine]\ndevice_memory = 9\nwake_s = 1\n").find("wake_s"),
-            std::string::npos);
+  for (const std::string key : {"token_memory", "wake_token_s"}) {
+    EXPECT_NE(error_of(std::string(kGood) + key + " = 1\n").find("need cores"), std::string::npos);
+  }
+  for (const std::string key : {"wake_s", "handover_s", "call_cpu_s"}) {
+    EXPECT_NE(error_of("[machine]\ndevice_memory = 9\n" + key + " = 1\n").find(key),
+              std::string::npos);
+  }
 }
 
 TEST(ClusterFileTest, AMachineOfCoresHasNoDevices) {

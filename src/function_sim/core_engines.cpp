@@ -61,7 +61,7 @@ void CoreEngines::submit(TimePoint now, std::int32_t function, const Call& call)
                               .due = call.first_token_due});
   if (!asks) return;
   ask(engine);
-  if (!computing_) grant(now, true);
+  if (!computing_) grant(now, Before::kIdle);
 }
 
 void CoreEngines::ask(Engine& engine) {
@@ -71,37 +71,48 @@ void CoreEngines::ask(Engine& engine) {
   ledger_.set_due(engine.id, std::max(due, engine.not_due_before));
 }
 
-void CoreEngines::grant(TimePoint now, bool wake) {
+void CoreEngines::grant(TimePoint now, Before before) {
   const auto next = ledger_.next();
   if (!next) return;
   ledger_.begin(*next);
   computing_ = function_of_.at(*next);
   turn_begun_ = now;
-  begin_step(now, wake ? options_.wake : Duration(0));
+  begin_step(now, before);
 }
 
 std::size_t CoreEngines::running(const Engine& engine) const {
   return std::min(engine.sequences.size(), static_cast<std::size_t>(options_.max_sequences));
 }
 
-// Returns the seconds of the step with its chunks.
+// Returns the seconds of the step with its chunks. Only the first chunk may exceed `limit`.
 double CoreEngines::plan_chunks(Engine& engine, double seconds, double limit, std::int32_t tokens) {
-  bool is_empty = tokens == kStepTokens;
+  bool is_first = true;
   for (std::size_t i = 0; i < running(engine) && tokens > 0; ++i) {
     Sequence& one = engine.sequences[i];
     if (one.prompt_left == 0) continue;
     const std::int32_t wanted = std::min(one.prompt_left, tokens);
-    one.chunk = tokens_within(*engine.times, one.context, wanted, limit - seconds);
-    if (one.chunk == 0 && is_empty) one.chunk = 1;  // each step computes something
-    if (one.chunk == 0) return seconds;
-    is_empty = false;
-    tokens -= one.chunk;
+    const std::int32_t least = std::min(wanted, kLeastChunk);
+    const std::int32_t fits = tokens_within(*engine.times, one.context, wanted, limit - seconds);
+    if (fits < least && !is_first) return seconds;
+    one.chunk = std::max(fits, least);
     seconds += chunk_seconds(*engine.times, one.context, one.chunk);
+    if (one.chunk < wanted) return seconds;
+    is_first = false;
+    tokens -= one.chunk;
   }
   return seconds;
 }
 
-void CoreEngines::begin_step(TimePoint now, Duration wake) {
+// Returns the seconds of a step beyond those of its rows. REQUIRES: its chunks are planned.
+double CoreEngines::extra_seconds(const Engine& engine, Before before) const {
+  if (before == Before::kSame) return 0;
+  if (before == Before::kOther) return to_seconds(options_.handover);
+  std::int32_t tokens = 0;
+  for (std::size_t i = 0; i < running(engine); ++i) tokens += engine.sequences[i].chunk;
+  return to_seconds(options_.wake) + engine.times->wake_token_s * tokens;
+}
+
+void CoreEngines::begin_step(TimePoint now, Before before) {
   Engine& engine = engines_.at(*computing_);
   std::int32_t decodes = 0;
   for (std::size_t i = 0; i < running(engine); ++i) {
@@ -113,9 +124,10 @@ void CoreEngines::begin_step(TimePoint now, Duration wake) {
   double seconds = engine.times->decode_step_s + engine.times->decode_sequence_s * decodes;
   const Duration longest = ledger_.num_waiting() > 0 ? kSharedTurnStep : kLongestTurnStep;
   const double limit = decodes > 0 ? kStepToDecodes * seconds : to_seconds(longest);
-  seconds = plan_chunks(engine, seconds, limit, kStepTokens - decodes);
+  seconds = plan_chunks(engine, seconds, limit / kStepMargin, kStepTokens - decodes);
+  seconds += extra_seconds(engine, before);
   step_begun_ = now;
-  step_end_ = now + wake + std::max(Duration(1), from_seconds(seconds));
+  step_end_ = now + std::max(Duration(1), from_seconds(seconds));
 }
 
 void CoreEngines::commit_step(TimePoint now, std::vector<Event>& events) {
@@ -144,6 +156,11 @@ bool CoreEngines::keeps_turn(TimePoint now) const {
   return !lead || *lead > Duration(0) || now - turn_begun_ < kTurnQuantum;
 }
 
+void CoreEngines::disturb(Duration time) {
+  CHECK(time >= Duration(0));
+  if (step_end_) *step_end_ = *step_end_ + time;
+}
+
 void CoreEngines::end_step(TimePoint now, std::vector<Event>& events) {
   CHECK(step_end_ == now);
   step_end_.reset();
@@ -152,12 +169,12 @@ void CoreEngines::end_step(TimePoint now, std::vector<Event>& events) {
   ledger_.charge(engine.id, now - step_begun_);
   engine.turn_time += now - step_begun_;
   commit_step(now, events);
-  if (keeps_turn(now)) return begin_step(now, Duration(0));
+  if (keeps_turn(now)) return begin_step(now, Before::kSame);
   ledger_.end(engine.id);
   engine.not_due_before = now + kNextTokenDue;
   computing_.reset();
   if (!engine.sequences.empty()) ask(engine);
-  grant(now, false);
+  grant(now, Before::kOther);
 }
 
 Duration CoreEngines::turn_time(std::int32_t function) const {

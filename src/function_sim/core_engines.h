@@ -6,9 +6,11 @@
 // A step decodes all running sequences of an engine and computes chunks of its prompts beside them,
 // as `--token-budget follow` does: kStepTokens at most; beside decodes, a step takes at most three
 // times what they take, and without decodes kLongestTurnStep, or kSharedTurnStep while others wait.
+// It is planned shorter than that by kStepMargin, but its first chunk has kLeastChunk tokens.
 // A step takes the model's decode_step_s, decode_sequence_s for each decode, prefill_token_s for
-// each token of a prompt and prefill_pair_s for each pair of positions that these attend. A turn
-// takes `wake` more if no engine computed just before.
+// each token of a prompt and prefill_pair_s for each pair of positions that these attend. The first
+// step of a turn takes `handover` more if another engine computed just before. If none did, it
+// takes `wake` more, and wake_token_s for each token of a prompt.
 //
 // Owner: FunctionSimulation. One thread. Virtual time: the caller gives it, and it must not fall.
 #pragma once
@@ -29,9 +31,14 @@ namespace sluice {
 class CoreEngines {
  public:
   static constexpr std::int32_t kStepTokens = 512;  // as the engine's default
+  static constexpr std::int32_t kLeastChunk = 16;   // as TimeBudget::min_chunk
+  // The engine learns its margin from the noise of its steps (StepTimeCorrection). This one gives
+  // the chunks that real functions have beside up to four decodes (docs/serverless-simulation.md).
+  static constexpr double kStepMargin = 1.25;
 
   struct Options {
     Duration wake{0};
+    Duration handover{0};
     std::int32_t max_sequences = 64;  // of an engine
   };
   struct Call {
@@ -54,6 +61,9 @@ class CoreEngines {
   void add(std::int32_t function, std::int32_t tenant, const ModelTimes& times);
   void remove(std::int32_t function);
   void submit(TimePoint now, std::int32_t function, const Call& call);
+
+  // Work outside of the engines takes a core for `time`. The step that computes now waits for it.
+  void disturb(Duration time);
 
   // When the step that computes ends; nothing: none does.
   std::optional<TimePoint> next_end() const { return step_end_; }
@@ -83,9 +93,12 @@ class CoreEngines {
 
   std::size_t running(const Engine& engine) const;
   void ask(Engine& engine);
-  // Gives the cores to the next engine that waits. `wake`: they were idle.
-  void grant(TimePoint now, bool wake);
-  void begin_step(TimePoint now, Duration wake);
+  enum class Before : std::uint8_t { kSame, kOther, kIdle };  // the cores just before a step
+
+  // Gives the cores to the next engine that waits.
+  void grant(TimePoint now, Before before);
+  void begin_step(TimePoint now, Before before);
+  double extra_seconds(const Engine& engine, Before before) const;
   double plan_chunks(Engine& engine, double seconds, double limit, std::int32_t tokens);
   void commit_step(TimePoint now, std::vector<Event>& events);
   bool keeps_turn(TimePoint now) const;
@@ -96,7 +109,7 @@ class CoreEngines {
   std::unordered_map<TurnLedger::FunctionId, std::int32_t> function_of_;
   std::optional<std::int32_t> computing_;  // function
   TimePoint turn_begun_;
-  TimePoint step_begun_;  // its waking included
+  TimePoint step_begun_;  // its wake or handover included
   std::optional<TimePoint> step_end_;
 };
 

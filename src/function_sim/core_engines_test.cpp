@@ -46,7 +46,8 @@ class CoreEnginesTest : public testing::Test {
   void run() { run_until(at(1e9)); }
 
   const ModelTimes model_ = plain_model();
-  CoreEngines engines_{{.wake = microseconds(500), .max_sequences = 4}};
+  CoreEngines engines_{
+      {.wake = microseconds(500), .handover = microseconds(250), .max_sequences = 4}};
   std::int32_t next_call_ = 0;
   std::map<std::int32_t, double> first_;  // by call, ms
   std::map<std::int32_t, double> last_;
@@ -61,13 +62,47 @@ TEST_F(CoreEnginesTest, ACallAloneWakesTheCoresAndTakesItsSteps) {
   EXPECT_NEAR(to_seconds(engines_.turn_time(0)), 0.0095, 1e-9);
 }
 
-TEST_F(CoreEnginesTest, APromptBesideDecodesIsCutToThreeTimesTheirStep) {
+TEST_F(CoreEnginesTest, TokensAreSlowerInTheFirstStepAfterARest) {
+  ModelTimes cold = plain_model();
+  cold.wake_token_s = 1e-4;
+  engines_.add(0, 0, cold);
+  submit(0, 0, CoreEngines::kStepTokens, 1);
+  submit(1, 0, 40, 1);
+  run();
+  EXPECT_NEAR(first_[0], 0.5 + 1 + 2 * 51.2, 1e-6);
+  EXPECT_NEAR(first_[1], first_[0] + 1 + 4, 1e-6);
+}
+
+TEST_F(CoreEnginesTest, APromptBesideDecodesIsCutToThreeTimesTheirStepLessTheMargin) {
   engines_.add(0, 0, model_);
   submit(0, 0, 10, 100);  // first token at 2.5 ms, then a step of 2 ms each
   submit(3, 0, 100, 1);
   run();
-  // From 4.5 ms on, each step has 40 tokens and takes 6 ms: 40 + 40 + 20.
-  EXPECT_NEAR(first_[1], 4.5 + 6 + 6 + 4, 1e-6);
+  // From 4.5 ms on, a step takes up to 6 ms / 1.25 and so has 28 tokens: 28 + 28 + 28 + 16.
+  EXPECT_NEAR(first_[1], 4.5 + 3 * 4.8 + 3.6, 1e-6);
+}
+
+TEST_F(CoreEnginesTest, TheFirstChunkHasALeastLength) {
+  ModelTimes slow = plain_model();
+  slow.prefill.token_s = 1e-3;
+  engines_.add(0, 0, slow);
+  submit(0, 0, 1, 100);  // first token at 2.5 ms, then a step of 2 ms each
+  submit(3, 0, 40, 1);
+  submit(3, 0, 40, 1);
+  run();
+  // 16 + 16 + 8 tokens: no token of the second prompt is worth a split.
+  EXPECT_NEAR(first_[1], 4.5 + 18 + 18 + 10, 1e-6);
+  EXPECT_NEAR(first_[2], first_[1] + 18 + 18 + 10, 1e-6);
+}
+
+TEST_F(CoreEnginesTest, OtherWorkMakesTheStepThatComputesLonger) {
+  engines_.add(0, 0, model_);
+  engines_.disturb(milliseconds(7));  // no step computes
+  submit(10, 0, 40, 1);
+  engines_.disturb(milliseconds(2));
+  run();
+  EXPECT_NEAR(first_[0], 10 + 0.5 + 1 + 4 + 2, 1e-6);
+  EXPECT_NEAR(to_seconds(engines_.turn_time(0)), 0.0075, 1e-9);
 }
 
 TEST_F(CoreEnginesTest, AStepHasAtMostSoManyTokensAndSequences) {
@@ -97,8 +132,8 @@ TEST_F(CoreEnginesTest, AnotherTenantsPromptInterruptsAStreamAtTheBorderOfAStep)
   submit(100.2, 1, 40, 1);
   run();
   // The stream has had 100 ms of turns, the other tenant none: it computes after the step.
-  EXPECT_NEAR(first_[1], 100.5 + 5, 1e-6);
-  EXPECT_NEAR(last_[0], 2.5 + 2 * 999 + 5, 1e-6);
+  EXPECT_NEAR(first_[1], 100.5 + 0.25 + 5, 1e-6);
+  EXPECT_NEAR(last_[0], 2.5 + 2 * 999 + 0.25 + 5 + 0.25, 1e-6);
 }
 
 // The gateway's ledger divides the cores: turn times of tenants that always have work differ by

@@ -78,6 +78,11 @@ void FunctionSimulator::dispatch_front(std::int32_t number, std::int32_t request
   }
 }
 
+void FunctionSimulator::disturb_step() {
+  engines_->disturb(from_seconds(spec_.call_cpu_s));
+  plan_step_end();
+}
+
 void FunctionSimulator::plan_step_end() {
   const std::optional<TimePoint> next = engines_->next_end();
   if (next == step_end_) return;
@@ -86,6 +91,7 @@ void FunctionSimulator::plan_step_end() {
 }
 
 void FunctionSimulator::end_step() {
+  if (step_end_ != now_) return;  // a call has made the step longer
   std::vector<CoreEngines::Event> events;
   engines_->end_step(now_, events);
   plan_step_end();

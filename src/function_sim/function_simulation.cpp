@@ -39,7 +39,9 @@ FunctionSimulator::FunctionSimulator(const ClusterSpec& cluster,
       times_(calls.size(), cluster.http_s) {
   places_.resize(index(cluster_.places()));
   if (cluster.cores > 0) {
-    engines_.emplace(CoreEngines::Options{from_seconds(cluster.wake_s), cluster.max_sequences});
+    engines_.emplace(CoreEngines::Options{.wake = from_seconds(cluster.wake_s),
+                                          .handover = from_seconds(cluster.handover_s),
+                                          .max_sequences = cluster.max_sequences});
   }
   const std::size_t backbones = system.shares_backbones ? cluster.models.size() : functions.size();
   for (Place& place : places_) {
@@ -75,6 +77,7 @@ void FunctionSimulator::arrive(std::int32_t call) {
   function.scaler->record(now_,
                           static_cast<double>(function.running + std::ssize(function.waiting)));
   note_activity(function);
+  if (engines_) disturb_step();
   if (function.place < 0 && !find_place(number)) return;
   if (function.ready_at <= now_) dispatch(function.place);
 }

@@ -257,6 +257,18 @@ TEST(FunctionSimulationTest, HttpIsPartOfACallsTimes) {
   EXPECT_EQ(with.core_seconds, without.core_seconds);
 }
 
+TEST(FunctionSimulationTest, ACallThatComesWhileAnotherIsComputedTakesACore) {
+  ClusterSpec cluster = machine_of_cores();
+  std::vector<FunctionCall> calls = {call(0, 0), call(10, 0), call(10, 0), call(20, 0)};
+  calls[2].arrival += std::chrono::milliseconds(100);
+  const FunctionReport without = run(cluster, bases(1, seconds(60)), calls, plain());
+  cluster.call_cpu_s = 0.05;
+  const FunctionReport with = run(cluster, bases(1, seconds(60)), calls, plain());
+  // Only the call at 10.1 s finds a step that computes.
+  EXPECT_NEAR(with.core_seconds, without.core_seconds + 2 * 0.05, 1e-6);
+  EXPECT_NEAR(with.e2e.mean, without.e2e.mean + 2 * 0.05 / 4, 0.01);
+}
+
 TEST(FunctionSimulationTest, AnEndedProcessStartsAgainAndFindsItsBackbone) {
   const FunctionReport report = run(machine_of_cores(), bases(1, seconds(5)),
                                     {call(0, 0), call(100, 0), call(101, 0)}, plain());

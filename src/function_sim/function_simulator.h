@@ -99,6 +99,8 @@ class FunctionSimulator {
                                      std::span<const std::int32_t> tenants) const;
   void refuse_front(std::int32_t number);
   void look(std::int32_t place, std::optional<TimePoint> at);
+  // A call comes: the gateway and the client take a core from the step that computes.
+  void disturb_step();
   void plan_step_end();
   void end_step();
   void end_prefill(std::int32_t place);

@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// A turn that another function wants goes on for this long at least. A hand-over takes some 0.3 ms,
-// so this bounds its share of the time of small models.
+// A turn that another function wants goes on for this long at least. A hand-over takes up to
+// 0.3 ms, so this bounds its share of the time of small models.
 inline constexpr Duration kTurnQuantum = std::chrono::milliseconds(5);
 // A function owes the first token this long after the arrival, if the request has no sooner goal.
 inline constexpr Duration kFirstTokenDue = std::chrono::milliseconds(250);
