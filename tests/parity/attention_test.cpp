@@ -86,13 +86,15 @@ TEST_P(AttentionTest, ContextsFromNothingToLong) {
 TEST_P(AttentionTest, WindowsShorterThanThePrompt) {
   SplitMix64 rng(4);
   for (const std::int32_t window : {1, 2, 16, 63, 64, 65, 100}) {
-    const AttentionConfig config{.num_heads = 4,
-                                 .num_kv_heads = 1,
-                                 .head_dim = 24,
-                                 .block_size = 8,
-                                 .window = window,
-                                 .kv = DType::kF32};
-    check(config, {{0, 150}, {200, 1}, {130, 40}, {3, 1}}, rng);
+    for (const DType kv : {DType::kF32, DType::kBF16}) {
+      const AttentionConfig config{.num_heads = 4,
+                                   .num_kv_heads = 1,
+                                   .head_dim = 24,
+                                   .block_size = 8,
+                                   .window = window,
+                                   .kv = kv};
+      check(config, {{0, 150}, {200, 1}, {130, 40}, {3, 1}}, rng);
+    }
   }
 }
 
@@ -228,16 +230,29 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
 
 TEST_P(AttentionTest, NanOfATokenReachesOnlyWhoSeesIt) {
   SplitMix64 rng(8);
-  for (const auto& [kv, in_key] : {std::pair{DType::kF32, false}, std::pair{DType::kF32, true},
-                                   std::pair{DType::kBF16, false}, std::pair{DType::kBF16, true}}) {
+  const auto check_nan = [&](const AttentionConfig& config, std::int32_t nan_at, bool in_key) {
+    auto sequence = random_sequence(config, 30, rng);
+    (in_key ? sequence.k : sequence.v)[static_cast<std::size_t>(nan_at * 16 + 3)] = std::nanf("");
+    const auto out = run_attention(*device_, *memory_, config, {{&sequence, 10, 20}}, rng);
+    for (std::int32_t position = 10; position < 30; ++position) {
+      const bool seen =
+          position >= nan_at && (config.window == 0 || position < nan_at + config.window);
+      EXPECT_EQ(std::isnan(out[static_cast<std::size_t>((position - 10) * 32 + 3)]), seen)
+          << position << " sees " << nan_at << " in " << (in_key ? "key" : "value") << ", window "
+          << config.window;
+    }
+  };
+  for (const DType kv : {DType::kF32, DType::kBF16}) {
     // A GPU's tensor cores multiply a value that a row does not see by 0.
     if (kv == DType::kBF16 && GetParam().name.rfind("cuda", 0) == 0) continue;
-    const AttentionConfig config{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .kv = kv};
-    auto sequence = random_sequence(config, 30, rng);
-    (in_key ? sequence.k : sequence.v)[20 * 16 + 3] = std::nanf("");
-    const auto out = run_attention(*device_, *memory_, config, {{&sequence, 10, 20}}, rng);
-    for (std::size_t token = 0; token < 20; ++token) {
-      EXPECT_EQ(std::isnan(out[token * 32 + 3]), token >= 10) << token << " " << in_key;
+    for (const std::int32_t window : {0, 7}) {
+      // Either one of a pair of keys that are multiplied together.
+      for (const std::int32_t nan_at : {20, 21}) {
+        for (const bool in_key : {false, true}) {
+          check_nan({.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .window = window, .kv = kv},
+                    nan_at, in_key);
+        }
+      }
     }
   }
 }

@@ -57,7 +57,7 @@ std::vector<DeviceCase> available_devices() {
                                      {"cpu_avx2", make_cpu<CpuIsa::kAvx2>},
                                      {"cpu_avx512", make_cpu<CpuIsa::kAvx512>},
                                      {"cpu_avx512_vnni", make_cpu<CpuIsa::kAvx512Vnni>},
-                                     {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>},
+                                     {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>, true},
                                      {"cpu_avx512_bf16_fma", make_cpu<CpuIsa::kAvx512Bf16Fma>},
                                      {"cpu_amx", make_cpu<CpuIsa::kAmx>, true},
                                      {"cuda", make_cuda, true}};

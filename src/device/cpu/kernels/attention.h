@@ -1,12 +1,16 @@
 // Attention over block tables with an online softmax.
 //
+// Products run over words of 32 bits: a `Words` policy says which elements of queries, keys,
+// weights and values a word holds, and how two vectors of words are multiplied. With one F32
+// element in each (WordsOfF32), sums go along elements in order.
+//
 // Keys are processed in tiles that start at multiples of kAttentionTile positions. A tile's keys
-// are transposed into scratch ([d][key]), so that lanes are keys and a score is accumulated along d
-// in order; the output is accumulated along keys in order. The keys of a tile that a query row
-// sees, and so every operation on the row, depend only on the row's position and window. They do
-// not depend on its chunk, on other rows or on where blocks are stored. Keys that a row may not see
-// never enter its arithmetic, so nothing (not even a NaN) leaks from padding, stale blocks or later
-// tokens.
+// are transposed into scratch ([word of d][key]), so that lanes are keys and a score is accumulated
+// along d in order; the output is accumulated along words of keys in order. The keys of a tile that
+// a query row sees, and so every operation on the row, depend only on the row's position and
+// window. They do not depend on its chunk, on other rows or on where blocks are stored. Keys that a
+// row may not see never enter its arithmetic, so nothing (not even a NaN) leaks from padding, stale
+// blocks or later tokens.
 //
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
@@ -20,7 +24,7 @@
 namespace sluice::kernels {
 
 // Rows of keys or values that the next tile needs. They are prefetched while this tile is computed,
-// row k in step k, because blocks are scattered and too short for hardware prefetching.
+// some with each word, because blocks are scattered and too short for hardware prefetching.
 struct NextRows {
   const char* base = nullptr;
   const std::int64_t* places = nullptr;  // elements from `base` to each row
@@ -28,14 +32,15 @@ struct NextRows {
   int row_bytes = 0;
   int element_bytes = 0;
   SLUICE_INLINE void prefetch(int k) const {
+    if (k >= count) return;
     for (int at = 0; at < row_bytes; at += 64) {
       _mm_prefetch(base + places[k] * element_bytes + at, _MM_HINT_T1);
     }
   }
 };
 
-// c = factor * c + a b for k in [k_begin, k_end), with a factor for each row. If `factor` is null,
-// c starts from zero. Strides are in elements.
+// c = factor * c + a b for words k in [k_begin, k_end), with a factor for each row. If `factor` is
+// null, c starts from zero. Strides are in words.
 struct Product {
   const float* a = nullptr;
   std::int64_t a_stride = 0;
@@ -49,8 +54,9 @@ struct Product {
   NextRows next = {};
 };
 
-template <class S, int rows, int vectors>
+template <class Words, int rows, int vectors>
 SLUICE_INLINE void multiply_tile(const Product& p) {
+  using S = typename Words::Simd;
   using F = typename S::F;
   F sums[rows][vectors];
 #pragma GCC unroll 8
@@ -62,7 +68,8 @@ SLUICE_INLINE void multiply_tile(const Product& p) {
     }
   }
   for (int k = p.k_begin; k < p.k_end; ++k) {
-    if (k < p.next.count) p.next.prefetch(k);
+#pragma GCC unroll 2
+    for (int i = 0; i < Words::kElements; ++i) p.next.prefetch(Words::kElements * k + i);
     F bs[vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) bs[v] = S::load(p.b + k * p.b_stride + v * S::kLanes);
@@ -70,7 +77,7 @@ SLUICE_INLINE void multiply_tile(const Product& p) {
     for (int r = 0; r < rows; ++r) {
       const F ar = S::set1(p.a[r * p.a_stride + k]);
 #pragma GCC unroll 8
-      for (int v = 0; v < vectors; ++v) sums[r][v] = S::fma(ar, bs[v], sums[r][v]);
+      for (int v = 0; v < vectors; ++v) sums[r][v] = Words::multiply_add(ar, bs[v], sums[r][v]);
     }
   }
 #pragma GCC unroll 8
@@ -82,17 +89,18 @@ SLUICE_INLINE void multiply_tile(const Product& p) {
   }
 }
 
-template <class S, int rows>
+template <class Words, int rows>
 void multiply_rows(Product p, int num_vectors) {
+  using S = typename Words::Simd;
   constexpr int kWide = S::kGemmVectors;
   for (; num_vectors >= kWide; num_vectors -= kWide) {
-    multiply_tile<S, rows, kWide>(p);
+    multiply_tile<Words, rows, kWide>(p);
     p.b += kWide * S::kLanes;
     p.c += kWide * S::kLanes;
     p.next.count = 0;  // prefetched
   }
   for (; num_vectors > 0; --num_vectors) {
-    multiply_tile<S, rows, 1>(p);
+    multiply_tile<Words, rows, 1>(p);
     p.b += S::kLanes;
     p.c += S::kLanes;
     p.next.count = 0;
@@ -105,12 +113,13 @@ struct Count {
 };
 
 // Computes any number of rows and vectors.
-template <class S>
+template <class Words>
 void multiply(Product p, int num_rows, int num_vectors) {
+  using S = typename Words::Simd;
   static_assert(S::kGemmRows >= 4 && S::kGemmRows < 8);
   const auto step = [&](auto rows) {
     constexpr int kCount = decltype(rows)::kValue;
-    multiply_rows<S, kCount>(p, num_vectors);
+    multiply_rows<Words, kCount>(p, num_vectors);
     p.a += kCount * p.a_stride;
     p.c += kCount * p.c_stride;
     if (p.factor != nullptr) p.factor += kCount;
@@ -197,9 +206,56 @@ class AttentionRows {
   const std::int32_t* table_ = nullptr;
 };
 
+// A word is an element, widened to F32.
 template <class S>
+struct WordsOfF32 {
+  using Simd = S;
+  using F = typename S::F;
+  static constexpr int kElements = 1;  // of a word
+
+  SLUICE_INLINE static F multiply_add(F a, F b, F c) { return S::fma(a, b, c); }
+  // Writes a vector of a query from element i on.
+  SLUICE_INLINE static void store_query(float* query, std::int64_t i, F v) {
+    S::store(query + i, v);
+  }
+  // Writes vector j of a block of transposed keys.
+  template <class Kv>
+  SLUICE_INLINE static void store_keys(float* target, int j, F keys) {
+    Kv::store_columns(target, j, kAttentionTile, keys);
+  }
+  // Writes the values of the keys in [low, high) to rows of `stride` floats.
+  template <class Kv>
+  SLUICE_INLINE static void load_values(const typename Kv::Element* base,
+                                        const std::int64_t* places, int low, int high,
+                                        std::int32_t dim, float* to, std::int32_t stride) {
+    for (int key = low; key < high; ++key) {
+      float* const row = to + std::int64_t{key} * stride;
+      for_vectors<S>(dim, [&](std::int64_t i, auto... n) {
+        S::store(row + i, Kv::load(base + places[key] + i, n...));
+      });
+    }
+  }
+  // Writes a row's weights of a tile.
+  template <int vectors>
+  SLUICE_INLINE static void store_weights(float* to, const F (&weights)[vectors]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; ++i) S::store(to + i * S::kLanes, weights[i]);
+  }
+  // While it lives, words of values have nothing of keys outside of [low, high).
+  struct SeenValues {
+    SLUICE_INLINE SeenValues(float* /*values*/, std::int32_t /*stride*/, int /*low*/,
+                             int /*high*/) {}
+  };
+  template <class Function>
+  SLUICE_INLINE static void with_kv(DType kv, const Function& f) {
+    with_dtype<S>(kv, f);
+  }
+};
+
+template <class Words>
 class AttentionRun {
  public:
+  using S = typename Words::Simd;
   using F = typename S::F;
 
   AttentionRun(const AttentionParams& p, const AttentionPiece& piece)
@@ -230,7 +286,7 @@ class AttentionRun {
         place_.find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_,
                            next_places_);
       }
-      with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
+      Words::with_kv(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
       score_tile(low, high);
       for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
       weigh_tile(tile);
@@ -245,7 +301,7 @@ class AttentionRun {
       float* query = queries_ + std::int64_t{r} * padded_;
       float* output = outputs_ + std::int64_t{r} * padded_;
       for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
-        S::store(query + i, S::load(q + i, n...), n...);
+        Words::store_query(query, i, S::load(q + i, n...));
       });
       for (std::int32_t i = 0; i < padded_; i += S::kLanes) S::store(output + i, S::zero());
       largest_[r] = -__builtin_inff();
@@ -260,18 +316,13 @@ class AttentionRun {
             element_bytes};
   }
 
-  // Loads keys (transposed) and values (as rows), widened to F32. Keys outside [low, high) are zero
-  // in the vectors that are used; their values are not read.
+  // Loads keys (transposed) and values (as rows). Keys outside [low, high) are zero in the vectors
+  // that are used; their values are not read.
   template <class Kv>
   void load_tile(int low, int high) {
     const auto* k_base = static_cast<const typename Kv::Element*>(p_.kv.k_base);
     const auto* v_base = static_cast<const typename Kv::Element*>(p_.kv.v_base);
-    for (int key = low; key < high; ++key) {
-      const auto* v = v_base + places_[key];
-      float* row = values_ + std::int64_t{key} * padded_;
-      for_vectors<S>(dim_,
-                     [&](std::int64_t i, auto... n) { S::store(row + i, Kv::load(v + i, n...)); });
-    }
+    Words::template load_values<Kv>(v_base, places_, low, high, dim_, values_, padded_);
     for (int first = low / S::kLanes * S::kLanes; first < high; first += S::kLanes) {
       std::int64_t d = 0;
       const bool whole = first >= low && first + S::kLanes <= high;
@@ -301,25 +352,25 @@ class AttentionRun {
       block[j] = wanted(first + j) ? Kv::load_columns(k + places_[first + j], n...) : S::zero();
     }
     S::transpose(block);
-    float* target = keys_ + d * kAttentionTile + first;
+    float* target = keys_ + d / Words::kElements * kAttentionTile + first;
 #pragma GCC unroll 16
-    for (int j = 0; j < S::kLanes; ++j) Kv::store_columns(target, j, kAttentionTile, block[j]);
+    for (int j = 0; j < S::kLanes; ++j) Words::template store_keys<Kv>(target, j, block[j]);
   }
 
   void score_tile(int low, int high) {
     const int first = low / S::kLanes * S::kLanes;
     const int num_vectors = (high - first + S::kLanes - 1) / S::kLanes;
-    multiply<S>({.a = queries_,
-                 .a_stride = padded_,
-                 .b = keys_ + first,
-                 .b_stride = kAttentionTile,
-                 .c = scores_ + first,
-                 .c_stride = kAttentionTile,
-                 .factor = nullptr,
-                 .k_begin = 0,
-                 .k_end = dim_,
-                 .next = next_rows(p_.kv.k_base)},
-                rows_, num_vectors);
+    multiply<Words>({.a = queries_,
+                     .a_stride = padded_,
+                     .b = keys_ + first,
+                     .b_stride = kAttentionTile,
+                     .c = scores_ + first,
+                     .c_stride = kAttentionTile,
+                     .factor = nullptr,
+                     .k_begin = 0,
+                     .k_end = words_of(dim_),
+                     .next = next_rows(p_.kv.k_base)},
+                    rows_, num_vectors);
   }
 
   // One step of an online softmax: turns a row's scores of a tile into weights relative to the
@@ -346,10 +397,10 @@ class AttentionRun {
     F sum = S::zero();
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
-      const F weight = exp<S>(S::sub(v[i], S::set1(reference)));
-      S::store(scores + i * S::kLanes, weight);
-      sum = S::add(sum, weight);
+      v[i] = exp<S>(S::sub(v[i], S::set1(reference)));
+      sum = S::add(sum, v[i]);
     }
+    Words::store_weights(scores, v);
     const float factor = lane_exp(before - reference);
     largest_[row] = reference;
     factors_[row] = factor;
@@ -366,17 +417,18 @@ class AttentionRun {
       while (end < rows_ && place_.low_of(end, tile) == low && place_.high_of(end, tile) == high)
         ++end;
       if (high > low) {
-        multiply<S>({.a = scores_ + std::int64_t{row} * kAttentionTile,
-                     .a_stride = kAttentionTile,
-                     .b = values_,
-                     .b_stride = padded_,
-                     .c = outputs_ + std::int64_t{row} * padded_,
-                     .c_stride = padded_,
-                     .factor = factors_ + row,
-                     .k_begin = low,
-                     .k_end = high,
-                     .next = next},
-                    end - row, (dim_ + S::kLanes - 1) / S::kLanes);
+        const typename Words::SeenValues seen(values_, padded_, low, high);
+        multiply<Words>({.a = scores_ + std::int64_t{row} * kAttentionTile,
+                         .a_stride = kAttentionTile,
+                         .b = values_,
+                         .b_stride = padded_,
+                         .c = outputs_ + std::int64_t{row} * padded_,
+                         .c_stride = padded_,
+                         .factor = factors_ + row,
+                         .k_begin = low / Words::kElements,
+                         .k_end = words_of(high),
+                         .next = next},
+                        end - row, (dim_ + S::kLanes - 1) / S::kLanes);
         next.count = 0;
       }
       row = end;
@@ -397,6 +449,9 @@ class AttentionRun {
     });
   }
 
+  SLUICE_INLINE static int words_of(int elements) {
+    return (elements + Words::kElements - 1) / Words::kElements;
+  }
   SLUICE_INLINE static int clamp(int n) { return n < 0 ? 0 : n > S::kLanes ? S::kLanes : n; }
   SLUICE_INLINE static typename S::Mask lanes_between(int low, int high) {
     return S::without(S::first(clamp(high)), S::first(clamp(low)));
@@ -413,6 +468,7 @@ class AttentionRun {
   const std::int32_t padded_;
   const AttentionRows place_;
   const int rows_;
+  // Rows of queries and weights, and columns of keys and values, are of words.
   float* keys_;                          // [D][kAttentionTile]
   float* values_;                        // [kAttentionTile][padded]
   float* queries_;                       // [rows][padded]
@@ -428,7 +484,12 @@ class AttentionRun {
 
 template <class S>
 void attention(const AttentionParams& p, const AttentionPiece& piece) {
-  AttentionRun<S>(p, piece).run();
+  AttentionRun<WordsOfF32<S>>(p, piece).run();
+}
+
+// Whether units that multiply pairs of BF16 are used where there are any.
+SLUICE_INLINE static bool in_bf16(const AttentionParams& p) {
+  return p.kv.dtype == DType::kBF16 && p.head_dim % 8 == 0;
 }
 
 }  // namespace sluice::kernels

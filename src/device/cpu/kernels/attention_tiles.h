@@ -34,11 +34,7 @@ class TileAttention {
  public:
   using F = typename S::F;
 
-  static bool takes(const AttentionParams& p) {
-    return p.kv.dtype == DType::kBF16 && p.head_dim % 8 == 0;
-  }
-
-  // REQUIRES: takes(p).
+  // REQUIRES: in_bf16(p).
   TileAttention(const AttentionParams& p, const AttentionPiece& piece)
       : p_(p),
         dim_(p.head_dim),
@@ -451,7 +447,7 @@ class TileAttention {
 
 template <class S>
 void attention_tiles(const AttentionParams& p, const AttentionPiece& piece) {
-  if (TileAttention<S>::takes(p)) {
+  if (in_bf16(p)) {
     TileAttention<S>(p, piece).run();
   } else {
     attention<S>(p, piece);

@@ -1,5 +1,6 @@
 // Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI, BF16 and VBMI: see CMakeLists.txt. Only
-// products of BF16 differ from those of AVX-512 with VNNI.
+// products of BF16, and attention over it, differ from those of AVX-512 with VNNI.
+#include "device/cpu/kernels/attention_pairs.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/line_sources.h"
 #include "device/cpu/kernels/matmul.h"
@@ -255,6 +256,11 @@ void matmul_f8_pairs(const MatmulPiece& p) {
   return few ? matmul_lines<LinesOfF8, DotBf16Pairs>(p) : matmul_panels<PanelOfF8<Avx512Bf16>>(p);
 }
 
+void attention_of_pairs(const AttentionParams& p, const AttentionPiece& piece) {
+  if (!in_bf16(p)) return avx512_vnni_kernels().attention(p, piece);
+  AttentionRun<WordsOfBf16<Avx512Bf16>>(p, piece).run();
+}
+
 // `InRegisters`: widens blocks while it multiplies them by at most so many rows as its tile has.
 template <class Blocks, class InRegisters = NoRegisters>
 void matmul_block_pairs(const MatmulPiece& p) {
@@ -271,6 +277,7 @@ const KernelTable& avx512_bf16_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_vnni_kernels();
     table.pass = kPairsPass;
+    table.attention = attention_of_pairs;
     table.matmul_bf16_bf16 = matmul_pairs;
     table.matmul_bf16_f8 = matmul_f8_pairs;
     table.matmul_bf16_i4 = matmul_few_or<LinesOfI4, matmul_block_pairs<BlocksOfI4>>;

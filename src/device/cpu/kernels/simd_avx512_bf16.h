@@ -44,6 +44,10 @@ struct Avx512Bf16 : Avx512 {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
 
+  // 16 elements each, rounded to BF16, as 32.
+  SLUICE_INLINE static Pairs to_pairs(F first, F second) {
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  }
   // Adds the products of 16 pairs.
   SLUICE_INLINE static F add_pairs(__m512i x, __m512i w, F sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
@@ -69,7 +73,7 @@ struct Avx512Bf16 : Avx512 {
                                   int pair) const {
       const F all = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
       const __m512i table =
-          narrow(mul(all, set1(scales[2 * pair])), mul(all, set1(scales[2 * pair + 1])));
+          to_pairs(mul(all, set1(scales[2 * pair])), mul(all, set1(scales[2 * pair + 1])));
       // The last 64 bytes hold the last pair from their 30th byte on.
       const bool last = pair == 3;
       const __m512i words = _mm512_permutexvar_epi8(
@@ -106,7 +110,7 @@ struct Avx512Bf16 : Avx512 {
     for (int group = 0; group < 8; group += 2, codes += 32, p += 2 * step) {
       const F low = sub(mul(all, set1(of_groups[group])), set1(of_groups[8 + group]));
       const F high = sub(mul(all, set1(of_groups[group + 1])), set1(of_groups[9 + group]));
-      const __m512i table = narrow(low, high);
+      const __m512i table = to_pairs(low, high);
       const __m512i pairs =
           _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
       const __m512i first = _mm512_and_si512(pairs, _mm512_set1_epi16(15));
@@ -145,8 +149,8 @@ struct Avx512Bf16 : Avx512 {
     }
     // Two runs.
     SLUICE_INLINE __m512i line(int i) const {
-      return narrow(scaled(codes + 32 * i, scales[2 * i]),
-                    scaled(codes + 32 * i + 16, scales[2 * i + 1]));
+      return to_pairs(scaled(codes + 32 * i, scales[2 * i]),
+                      scaled(codes + 32 * i + 16, scales[2 * i + 1]));
     }
   };
   SLUICE_INLINE static void store_runs_of_16(std::uint16_t* p, std::int64_t step,
@@ -158,10 +162,6 @@ struct Avx512Bf16 : Avx512 {
   }
 
  private:
-  // 16 elements each, as 32.
-  SLUICE_INLINE static __m512i narrow(F first, F second) {
-    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
-  }
   SLUICE_INLINE static F scaled(const std::int8_t* codes, float scale) {
     const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
     return mul(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)), set1(scale));
