@@ -4,8 +4,9 @@
 // speed of memory: hardware prefetching has to help, and it follows one run of lines best.
 //
 // Rows of x that stay in the first-level cache take one column after the other. More rows take
-// tiles of kPanelCols columns: the first four rows read the columns where they lie and copy them to
-// a panel in the first-level cache, where the other rows read them.
+// blocks of columns, in passes: four rows of x stay in the first-level cache while all columns of a
+// block, which is in the second-level cache, pass by; then the next four rows. Columns are read
+// where they lie.
 //
 // Sums are added in the order of matmul_panels.h. Included by kernels_*.cpp only; see
 // simd_avx512.h.
@@ -19,6 +20,8 @@ namespace sluice::kernels {
 // The most packed rows of x that take one column after the other, and their elements.
 inline constexpr std::int64_t kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
+// Columns of a block.
+inline constexpr std::int64_t kBlockCols = 2 * kPanelCols;
 
 // One row, in place, by all columns of a piece.
 template <class P>
@@ -48,21 +51,13 @@ void multiply_row(const MatmulPiece& p) {
   }
 }
 
-// The columns of a tile from where they lie, copied to a panel.
-struct CopiedColumns {
-  SLUICE_INLINE __m512i line(int c) const {
-    const __m512i w = _mm512_loadu_si512(weight + c * stride);
-    _mm512_store_si512(panel + c * kPanelLine, w);
-    return w;
-  }
-  SLUICE_INLINE void step() {
-    weight += kPanelLine;
-    panel += kPanelLineStep;
-  }
+// The columns of a tile from where they lie.
+struct ColumnsInPlace {
+  SLUICE_INLINE __m512i line(int c) const { return _mm512_loadu_si512(weight + c * stride); }
+  SLUICE_INLINE void step() { weight += kPanelLine; }
 
   const std::uint16_t* weight;
   std::int64_t stride;
-  std::uint16_t* panel;
 };
 
 // `P`: the policy whose order of sums `S` has, the instruction set, of which no shared code may be
@@ -83,8 +78,8 @@ class FewRows {
   }
 
  private:
-  // Fetches lines of the weight in the order in which tiles over [begin, end) of K read them: a
-  // pass of the tile's columns, column by column, then the next pass.
+  // Fetches lines of the weight in the order in which blocks over [begin, end) of K read them: a
+  // pass of the block's columns, column by column, then the next pass.
   class Ahead {
    public:
     // step() is called `groups` times for each line of a tile's columns.
@@ -93,8 +88,8 @@ class FewRows {
           begin_(begin),
           end_(end),
           k_(begin),
-          tile_(few.p_.col_begin),
-          col_(tile_),
+          block_(few.p_.col_begin),
+          col_(block_),
           rate_((kPanelCols * kWhole + groups - 1) / groups) {
       go_to_column();
     }
@@ -110,21 +105,21 @@ class FewRows {
 
     SLUICE_INLINE void fetch() {
       if (line_ >= line_end_) return;
-      _mm_prefetch(line_, _MM_HINT_T0);
+      _mm_prefetch(line_, _MM_HINT_T1);
       line_ += 2 * kPanelLine;
       if (line_ >= line_end_) next_column();
     }
     SLUICE_INLINE void next_column() {
-      const std::int64_t left = few_->p_.col_end - tile_;
-      if (++col_ == tile_ + (left < kPanelCols ? left : kPanelCols)) {
+      const std::int64_t left = few_->p_.col_end - block_;
+      if (++col_ == block_ + (left < kBlockCols ? left : kBlockCols)) {
         k_ = few_->input_.pass_end(k_);
         if (k_ >= end_) {
           k_ = begin_;
-          tile_ += kPanelCols;
+          block_ += kBlockCols;
         }
-        col_ = tile_;
+        col_ = block_;
       }
-      if (tile_ < few_->p_.col_end) go_to_column();
+      if (block_ < few_->p_.col_end) go_to_column();
     }
     SLUICE_INLINE void go_to_column() {
       line_ = reinterpret_cast<const char*>(few_->source_.place(col_, k_));
@@ -135,7 +130,7 @@ class FewRows {
     std::int64_t begin_;
     std::int64_t end_;
     std::int64_t k_;
-    std::int64_t tile_;
+    std::int64_t block_;
     std::int64_t col_;
     std::int64_t rate_;
     std::int64_t due_ = 0;
@@ -196,28 +191,30 @@ class FewRows {
   void multiply_tiles(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
     const std::int64_t groups = input_.groups_of(rows);
     Ahead ahead(*this, begin, end, groups);
-    // A tile's columns are read while the first group is multiplied.
-    ahead.fetch((input_.pass_end(begin) - begin) / kPanelLine * kPanelCols + kFewLead);
-    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
-      const std::int64_t left = p_.col_end - col;
-      const int cols = left < kPanelCols ? static_cast<int>(left) : kPanelCols;
+    // A block's columns are read from memory while the block before it is multiplied.
+    ahead.fetch((input_.pass_end(begin) - begin) / kPanelLine * kBlockCols + kFewLead);
+    for (std::int64_t block = p_.col_begin; block < p_.col_end; block += kBlockCols) {
+      const std::int64_t block_end =
+          block + kBlockCols < p_.col_end ? block + kBlockCols : p_.col_end;
       for (std::int64_t k = begin; k < end; k += kPairsPass) {
         const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
-        const std::uint16_t* const x = input_.pass(rows, k - begin);
-        float* const out = p_.out + row * p_.out_stride + col;
-        std::int64_t group = 0;
-        if (cols == kPanelCols && (stop - k) % kPanelLine == 0) {
-          const CopiedColumns columns{place(col, k), p_.weight_stride, panel_};
-          multiply_group(columns, rows, x, lines, ahead, k == 0, cols, out);
-          group = 1;
-        } else {
-          for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
-        }
-        for (; group < groups; ++group) {
-          multiply_group(PanelColumns{panel_}, rows - group * kPanelRows,
-                         x + group * lines * kPackedLineStep, lines, ahead, k == 0, cols,
-                         out + group * kPanelRows * p_.out_stride);
+        for (std::int64_t group = 0; group < groups; ++group) {
+          const std::uint16_t* const x =
+              input_.pass(rows, k - begin) + group * lines * kPackedLineStep;
+          const std::int64_t left = rows - group * kPanelRows;
+          for (std::int64_t col = block; col < block_end; col += kPanelCols) {
+            const int cols =
+                block_end - col < kPanelCols ? static_cast<int>(block_end - col) : kPanelCols;
+            float* const out = p_.out + (row + group * kPanelRows) * p_.out_stride + col;
+            if (cols == kPanelCols && (stop - k) % kPanelLine == 0) {
+              multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
+                             k == 0, cols, out);
+              continue;
+            }
+            for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
+            multiply_group(PanelColumns{panel_}, left, x, lines, ahead, k == 0, cols, out);
+          }
         }
       }
     }
