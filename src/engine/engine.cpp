@@ -110,6 +110,7 @@ ResourceView Engine::resources() const {
   ResourceView resources;
   resources.completed = completed_;
   resources.lost_pages = lost_pages_;
+  resources.page_levels = page_levels_;
   resources.kv_backed_blocks = executor_->kv_backed_blocks();
   resources.kv_growth_failed = executor_->kv_growth_failed();
   resources.kv_limit_blocks = kv_limit_;
@@ -123,6 +124,7 @@ void Engine::set_kv_limit(std::int32_t blocks) {
   ResourceView view = resources();
   view.completed = {};
   view.lost_pages = {};
+  view.page_levels = {};
   scheduler_->take_memory(clock_.now(), view);
 }
 
@@ -140,6 +142,7 @@ Status Engine::grow_kv(std::int32_t blocks) {
   RETURN_IF_ERROR(executor_->submit(plan));
   completed_.clear();
   lost_pages_.clear();
+  page_levels_.clear();
   scheduler_->take_memory(clock_.now(), resources());
   return {};
 }
@@ -174,7 +177,9 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   completed_.clear();
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
   lost_pages_.clear();
+  page_levels_.clear();
   executor_->take_lost_pages(lost_pages_);
+  executor_->take_page_levels(page_levels_);
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
   if (const auto ended = scheduler_->take_ended_stream()) executor_->end_stream(*ended);

@@ -237,6 +237,7 @@ class Engine {
 
   std::vector<TransferResult> completed_;  // reported by the executor, not yet to the scheduler
   std::vector<PagedBlock> lost_pages_;     // the same
+  std::vector<PageLevel> page_levels_;     // the same
   std::int64_t transfers_ = 0;             // started and not yet reported to the scheduler
   std::int32_t kv_limit_ = 0;
 

@@ -117,6 +117,9 @@ class ModelRunner final : public Executor,
   void take_lost_pages(std::vector<PagedBlock>& lost) override {
     if (pages_) pages_->take_lost(lost);
   }
+  void take_page_levels(std::vector<PageLevel>& changes) override {
+    if (pages_) pages_->take_levels(changes);
+  }
   Status flush_tier(Duration at_most) override {
     return pages_ ? pages_->flush(at_most) : Status{};
   }

@@ -46,6 +46,7 @@ class PageTransfers {
   TierLevels levels() const { return tier_->levels(); }
   // Appends the pages whose blocks the tier has dropped. Called after poll().
   void take_lost(std::vector<PagedBlock>& lost);
+  void take_levels(std::vector<PageLevel>& changes) { tier_->take_levels(changes); }
 
   // REQUIRES: nothing is under way for the page.
   void erase(std::int32_t page) { tier_->erase(page); }

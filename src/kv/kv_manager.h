@@ -32,6 +32,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -105,6 +106,12 @@ struct BlockPlace {
   BlockId id = kNullBlock;
 };
 
+// The blocks of a prefix that only the tier has.
+struct BlocksBelow {
+  std::array<std::int64_t, kTierLevels> tokens{};  // at each level, by tokens_of()
+  std::int32_t first_slow = INT32_MAX;             // index in the prompt; INT32_MAX: none is slow
+};
+
 // The blocks that a prefix needs, by place. A block that is in memory and in a tier counts as in
 // memory.
 struct PinnedBlocks {
@@ -119,6 +126,10 @@ class KvManager {
 
   std::int32_t block_size() const { return options_.block_size; }
   std::int32_t num_groups() const { return num_groups_; }
+  // The tokens of this number of blocks, those of all groups counted together.
+  std::int64_t tokens_of(std::int32_t blocks) const {
+    return std::int64_t{blocks} * options_.block_size / num_groups_;
+  }
   std::int32_t max_blocks_per_seq() const { return max_blocks_per_seq_; }  // width of a table
   const KvOptions& options() const { return options_; }
 
@@ -274,6 +285,10 @@ class KvManager {
   void lose_page(const PagedBlock& lost);
   // match(), with the blocks that only the tier has.
   std::int32_t match_with_tier(const BlockNames& names, std::int32_t max_tokens) const;
+  // REQUIRES: match_with_tier() gave `tokens`.
+  BlocksBelow blocks_below(const BlockNames& names, std::int32_t tokens) const;
+  // Where the tier has the block of a page changes, by what the tier says.
+  void set_level(const PageLevel& now) { tier_.set_level(now); }
   // Takes blocks for those blocks of the first `tokens` tokens that only the tier has, and holds
   // those that are in memory (without a page). Appends all of them to `blocks`; the caller ends
   // each load, and when all have ended lets go of each block, the last one first. Without kStarted
@@ -383,6 +398,9 @@ class KvManager {
   BlockId take_block(std::int32_t slot, std::int32_t group);
   template <class Visit>
   void visit_needed(std::span<const Hash128> names, Visit visit) const;
+  template <class Visit>
+  void visit_prefix(const BlockNames& names, std::int32_t tokens, BlockRange range,
+                    Visit visit) const;
   void hold_block(BlockId id, Hash128 name, std::int32_t group);
   void check_held() const;
   bool let_go_of(HeldBlock& held);

@@ -22,19 +22,38 @@ std::int32_t KvManager::match_with_tier(const BlockNames& names, std::int32_t ma
   });
 }
 
+// visit(name, group, index) for all blocks that the token behind the first `tokens` sees.
+template <class Visit>
+void KvManager::visit_prefix(const BlockNames& names, std::int32_t tokens, BlockRange range,
+                             Visit visit) const {
+  const std::int32_t size = options_.block_size;
+  const std::int32_t end = std::min(blocks_for(tokens), range.end);
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(tokens, window(g), size);
+    for (std::int32_t b = std::max(first, range.first); b < end; ++b) {
+      visit(names.name(b, tokens, size), g, b);
+    }
+  }
+}
+
+BlocksBelow KvManager::blocks_below(const BlockNames& names, std::int32_t tokens) const {
+  BlocksBelow below;
+  std::array<std::int32_t, kTierLevels> blocks{};
+  visit_prefix(names, tokens, {}, [&](Hash128 name, std::int32_t g, std::int32_t b) {
+    if (cache_.find(name, g) != kNullBlock) return;
+    const TierLevel level = tier_.level(tier_.find(name, g));
+    ++blocks[static_cast<std::size_t>(level)];
+    if (level == TierLevel::kSlow) below.first_slow = std::min(below.first_slow, b);
+  });
+  std::ranges::transform(blocks, below.tokens.begin(), [&](auto each) { return tokens_of(each); });
+  return below;
+}
+
 LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
                                  Hash128 tenant, std::vector<PagedBlock>& blocks,
                                  BlockRange range) {
   const std::int32_t size = options_.block_size;
-  const std::int32_t end = std::min(blocks_for(tokens), range.end);
-  const auto visit = [&](auto visitor) {
-    for (std::int32_t g = 0; g < num_groups_; ++g) {
-      const std::int32_t first = first_visible_block(tokens, window(g), size);
-      for (std::int32_t b = std::max(first, range.first); b < end; ++b) {
-        visitor(names.name(b, tokens, size), g, b);
-      }
-    }
-  };
+  const auto visit = [&](auto visitor) { visit_prefix(names, tokens, range, visitor); };
   std::int64_t missing = 0;
   std::int64_t revived = 0;
   bool under_way = false;
@@ -59,6 +78,7 @@ LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, H
     if (id != kNullBlock) hold_for_paging(id);
     const std::int32_t empty = std::max(0, (b + 1) * size - tokens);
     blocks.push_back({id, page, g, name, tenant, empty > 0 ? size - empty : 0, b});
+    if (page != TierIndex::kNoPage) blocks.back().level = tier_.level(page);
   });
   // Only now, so that no wanted block is taken for another one.
   for (std::size_t i = held; i < blocks.size(); ++i) {
@@ -113,6 +133,7 @@ std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::in
   if (block.block == kNullBlock) {
     block.page = tier_.find(name, group);
     if (block.page == TierIndex::kNoPage || tier_.under_way(block.page)) return std::nullopt;
+    block.level = tier_.level(block.page);
     block.block = empty_block();
     tier_.begin_load(block.page);
   }

@@ -5,6 +5,7 @@
 
 #include "base/hash128.h"
 #include "kv/block_pool.h"
+#include "kv/tier_level.h"
 
 namespace sluice {
 
@@ -24,6 +25,7 @@ struct PagedBlock {
   std::int32_t tokens = 0;  // of a partial block, which is a sequence's tail; 0: it is full
   std::int32_t depth = 0;   // of the last block that was used with it (tier_order.h)
   SaveHaste haste = SaveHaste::kEasy;  // of a save
+  TierLevel level = TierLevel::kSlow;  // of a load
 };
 
 }  // namespace sluice

@@ -16,6 +16,7 @@
 #include "base/hash128.h"
 #include "kv/block_pool.h"
 #include "kv/prefix_cache.h"
+#include "kv/tier_level.h"
 #include "kv/tier_order.h"
 
 namespace sluice {
@@ -36,7 +37,8 @@ class TierIndex {
         pages_(num_pages + 1, num_pages + 1),
         by_seconds_(eviction.by == TierEviction::kSeconds),
         order_(num_pages, eviction),
-        protected_(static_cast<std::size_t>(num_pages) + 1, 0) {}
+        protected_(static_cast<std::size_t>(num_pages) + 1, 0),
+        levels_(static_cast<std::size_t>(num_pages), TierLevel::kSlow) {}
 
   std::int32_t num_pages() const { return pages_.max_blocks() - 1; }
   std::int32_t num_saved() const { return names_.size(); }
@@ -48,6 +50,9 @@ class TierIndex {
   bool under_way(std::int32_t page) const {
     return pages_.ref_count(page + 1) > protected_[index(page + 1)];
   }
+
+  TierLevel level(std::int32_t page) const { return levels_[index(page)]; }
+  void set_level(const PageLevel& now) { levels_[index(now.page)] = now.level; }
 
   // A block that the tier had when it was opened. Called in the order of last use. REQUIRES: the
   // page is empty. False: another page has the block.
@@ -104,6 +109,7 @@ class TierIndex {
   TierOrder order_;  // the free pages with a name, unless the pool's order decides
   std::vector<std::uint8_t> protected_;  // by id
   std::int32_t num_protected_ = 0;
+  std::vector<TierLevel> levels_;  // by page
 };
 
 }  // namespace sluice

@@ -22,6 +22,7 @@
 #include "base/hash128.h"
 #include "base/result.h"
 #include "kv/paged_block.h"
+#include "kv/tier_level.h"
 
 namespace sluice {
 
@@ -81,6 +82,8 @@ class KvTier {
   // to make room for others. Called after poll(): what poll() reported as saved may be lost by now,
   // and a page may have another block by now.
   virtual void take_lost(std::vector<TierPage>& /*lost*/) {}
+  // Appends where blocks are from now on, in the order of the changes since the last call.
+  virtual void take_levels(std::vector<PageLevel>& /*changes*/) {}
   // Returns when poll() has something to report, or after `at_most`.
   virtual void wait(Duration at_most) = 0;
   // Starts to make what was saved durable; returns when it is, or after `at_most`.

@@ -76,7 +76,10 @@ bool StackedTier::begin_copy(std::uint64_t id, Move& move, std::span<const std::
   if (!fast_->accepts_saves()) return false;
   const std::int32_t copy = copies_.begin_save();
   if (copy == TierIndex::kNoPage) return false;
-  if (copied(copy).page >= 0) lose(copied(copy).page);
+  if (copied(copy).page >= 0) {
+    lose(copied(copy).page);
+    note_level(copied(copy).page);
+  }
   CHECK(!kept_.contains(copy));
   copied(copy) = move.page;
   TierPage there = move.page;
@@ -146,7 +149,14 @@ void StackedTier::forget_copy(std::int32_t page) {
   fast_->erase(copy);
 }
 
+// Called when a copy of this page has come or gone.
+void StackedTier::note_level(std::int32_t page) {
+  const bool fast = copies_.find(key(page), 0) != TierIndex::kNoPage;
+  level_changes_.push_back({page, fast ? TierLevel::kFast : TierLevel::kSlow});
+}
+
 void StackedTier::clear_copy(std::int32_t copy) {
+  note_level(copied(copy).page);
   copied(copy).page = -1;
   release(copy);
 }
@@ -198,6 +208,7 @@ void StackedTier::end_copy(std::uint64_t id, Move& move, bool saved) {
   copies_.end_save(copy, key(move.page.page), 0, saved);
   if (saved) ++levels_.fast.saved_blocks;
   if (!copies_.is_empty(copy)) {
+    note_level(move.page.page);
     if (kept_.contains(copy)) copies_.protect(key(move.page.page), 0);
     return;
   }
@@ -286,6 +297,12 @@ void StackedTier::take_lost(std::vector<TierPage>& lost) {
   slow_->take_lost(lost);
   lost.insert(lost.end(), reported_.begin(), reported_.end());
   reported_.clear();
+}
+
+void StackedTier::take_levels(std::vector<PageLevel>& changes) {
+  const std::lock_guard lock(mutex_);
+  changes.insert(changes.end(), level_changes_.begin(), level_changes_.end());
+  level_changes_.clear();
 }
 
 void StackedTier::wait(Duration at_most) {

@@ -70,6 +70,7 @@ class StackedTier final : public KvTier {
   void erase(std::int32_t page) override;
   void poll(std::vector<TierMove>& ended) override;
   void take_lost(std::vector<TierPage>& lost) override;
+  void take_levels(std::vector<PageLevel>& changes) override;
   void wait(Duration at_most) override;
   Status flush(Duration at_most) override;
   std::int64_t memory_bytes() const override {
@@ -129,6 +130,7 @@ class StackedTier final : public KvTier {
   void begin_slow_load(std::uint64_t id, Move& move);
   void erase_now(std::int32_t page);
   void forget_copy(std::int32_t page);
+  void note_level(std::int32_t page);
   void clear_copy(std::int32_t copy);
   void drop_if_empty(std::int32_t copy);
   void release(std::int32_t copy);
@@ -164,6 +166,7 @@ class StackedTier final : public KvTier {
   std::vector<TierMove> ended_;                // not reported yet
   std::vector<TierPage> lost_;                 // not reported yet
   std::vector<TierPage> reported_;             // of lost_: their saves' ends have been reported
+  std::vector<PageLevel> level_changes_;       // not reported yet
   std::vector<TierMove> parts_;
   std::vector<TierPage> lost_copies_;
   std::uint64_t tickets_ = 0;

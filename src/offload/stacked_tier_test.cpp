@@ -206,6 +206,26 @@ TEST_F(StackedTierTest, ABlockThatLeavesTheFastTierComesFromTheSlowOneAndIsFastA
   EXPECT_TRUE(lost().empty()) << "the slow tier has all of them";
 }
 
+TEST_F(StackedTierTest, SaysWhereBlocksAre) {
+  open(1, 8);
+  const auto changes = [&] {
+    std::vector<PageLevel> all;
+    tier_->take_levels(all);
+    std::vector<std::pair<std::int32_t, TierLevel>> pairs;
+    for (const PageLevel& each : all) pairs.push_back({each.page, each.level});
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<std::int32_t, TierLevel>>;
+  EXPECT_TRUE(save(5, 50));
+  EXPECT_EQ(changes(), (Pairs{{5, TierLevel::kFast}}));
+  EXPECT_TRUE(save(6, 60));
+  EXPECT_EQ(changes(), (Pairs{{5, TierLevel::kSlow}, {6, TierLevel::kFast}}));
+  EXPECT_TRUE(load(5, 50));
+  EXPECT_EQ(changes(), (Pairs{{6, TierLevel::kSlow}, {5, TierLevel::kFast}}));
+  tier_->erase(5);
+  EXPECT_EQ(changes(), (Pairs{{5, TierLevel::kSlow}}));
+}
+
 TEST_F(StackedTierTest, TheBlocksAreThereAfterARestart) {
   open(2, 8);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
@@ -419,6 +439,7 @@ class StackedTierWorkload {
       take_ends();
       if (random_.below(400) == 0) {
         while (!moves_.empty()) take_ends();
+        check_levels();
         if (random_.below(2) == 0) {
           EXPECT_TRUE(tier_->flush(std::chrono::seconds(60)));
           take_ends();
@@ -455,8 +476,19 @@ class StackedTierWorkload {
         std::make_unique<RandomTier>(fast_, fast_pages_, random_()),
         std::make_unique<RandomTier>(slow_, slow_pages_, random_()), WriteBehind::kByCaller);
     kept_.clear();
+    levels_.clear();
     for (const TierPage& page : tier_->take_stored()) {
       kept_[page.page] = {page.name.high, true, true};
+    }
+  }
+  // The changes together say of each block whether the fast tier has it.
+  void check_levels() {
+    take_ends();
+    std::set<std::uint64_t> fast;
+    for (const auto& [page, block] : fast_.pages) fast.insert(block.first.name.high);
+    for (const auto& [page, kept] : kept_) {
+      const TierLevel level = fast.contains(kept.seed) ? TierLevel::kFast : TierLevel::kSlow;
+      ASSERT_EQ(levels_[page], level) << page;
     }
   }
   // After a flush, while the slow tier takes blocks, it has all that the stack promises.
@@ -517,6 +549,9 @@ class StackedTierWorkload {
       take_end(move, end.status);
       moves_.erase(end.id);
     }
+    std::vector<PageLevel> changes;
+    tier_->take_levels(changes);
+    for (const PageLevel& change : changes) levels_[change.page] = change.level;
     std::vector<TierPage> lost;
     tier_->take_lost(lost);
     for (const TierPage& page : lost) {
@@ -558,6 +593,7 @@ class StackedTierWorkload {
   Behaviour slow_;
   std::unique_ptr<StackedTier> tier_;
   std::map<std::int32_t, Kept> kept_;  // by page
+  std::map<std::int32_t, TierLevel> levels_;
   std::map<std::uint64_t, Move> moves_;
   std::set<std::int32_t> busy_;
   std::uint64_t ids_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -45,7 +46,7 @@ bool BackLoads::ready(const One& one, std::int32_t block) const {
 // the `gap` blocks before those that were asked for, and of those under way.
 std::int32_t BackLoads::front_share(const One& one, std::int32_t gap) const {
   double load = one.rate.ns_per_token();
-  if (load == 0) load = costs_.load_ns_per_token();
+  if (load == 0) load = costs_.load_ns(one.all) / static_cast<double>(one.all.computes);
   double compute = costs_.chunk_ns_per_token();
   if (load == 0 || compute == 0) load = compute = 1;
   const std::int32_t loading = (one.wanted + kv_.num_groups() - 1) / kv_.num_groups();
@@ -66,6 +67,8 @@ void BackLoads::begin(const Sequence& sequence, std::int32_t slot, std::int32_t 
   one.blocks.resize(at(kv_.num_groups() * (one.end - one.begin)));
   one.states.resize(one.blocks.size(), State::kMissing);
   one.counted_from = plan.planned_at;
+  one.all = {.loads = kv_.blocks_below(known_hashes(sequence), found).tokens,
+             .computes = found - had};
   // The first chunk has blocks that no load is under way for.
   const std::int32_t gap = one.end - one.begin;
   const std::int32_t share = std::min(front_share(one, gap), gap - least_blocks());
@@ -235,7 +238,7 @@ void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& res
   const bool loaded = kv_.end_load(block, result.failed ? failure : PageLoadEnd::kLoaded);
   --one.under_way;
   --num_under_way_;
-  if (!result.failed) ++one.came;
+  if (!result.failed) ++one.came[static_cast<std::size_t>(block.level)];
   if (state == State::kPassed) {
     kv_.let_go(block);
     --num_held_;
@@ -256,13 +259,15 @@ void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& res
 // little the last time.
 void BackLoads::note_time(TimePoint now) {
   for (One& one : all_) {
-    const std::int32_t came = std::exchange(one.came, 0);
+    const auto came = std::exchange(one.came, {});
+    const std::int32_t all = std::accumulate(came.begin(), came.end(), 0);
     // Without a sequence, there may be no plans while the loads are under way.
-    if (came == 0 || one.sequence == nullptr) continue;
-    const std::int64_t tokens = std::int64_t{came} * kv_.block_size() / kv_.num_groups();
+    if (all == 0 || one.sequence == nullptr) continue;
     const Duration took = (now - one.counted_from) / (one.under_way > 0 ? 1 : 2);
-    one.rate.add(tokens, took);
-    costs_.note_load(tokens, took);
+    one.rate.add(kv_.tokens_of(all), took);
+    for (const TierLevel level : {TierLevel::kSlow, TierLevel::kFast}) {
+      costs_.note_load(level, kv_.tokens_of(came[static_cast<std::size_t>(level)]), took);
+    }
     one.counted_from = now;
   }
 }

@@ -15,6 +15,7 @@
 // Owner: BlockPager. Threads: the engine's. Allocation: when loads begin.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -88,11 +89,12 @@ class BackLoads {
     std::vector<PagedBlock> blocks;
     std::vector<State> states;
     std::vector<Batch> batches;
-    std::int32_t under_way = 0;  // transfers
-    std::int32_t wanted = 0;     // of these, those that are not passed
-    PagingRate rate;
-    TimePoint counted_from;  // the last plan with loads under way
-    std::int32_t came = 0;   // blocks since then
+    std::int32_t under_way = 0;                    // transfers
+    std::int32_t wanted = 0;                       // of these, those that are not passed
+    PagingWork all;                                // all its blocks
+    PagingRate rate;                               // of its own loads
+    TimePoint counted_from;                        // the last plan with loads under way
+    std::array<std::int32_t, kTierLevels> came{};  // blocks since then
   };
 
   const One* find(std::int32_t slot) const;

@@ -15,17 +15,35 @@ void BlockPager::add_transfer(TransferKind kind, const PagedBlock& block, Transf
   plan.pages.push_back(block);
 }
 
+// The tokens of the longest beginning that needs no slow load, if loading it pays; else `had`.
+std::int32_t BlockPager::fast_beginning(const BlockNames& names, const BlocksBelow& below,
+                                        std::int32_t had) const {
+  if (below.first_slow == INT32_MAX) return had;
+  const std::int32_t found = kv_.match_with_tier(names, below.first_slow * kv_.block_size());
+  if (found <= had) return had;
+  // A sliding window sees other blocks from here.
+  const BlocksBelow beginning = kv_.blocks_below(names, found);
+  if (beginning.first_slow != INT32_MAX) return had;
+  return costs_.loads_pay({.loads = beginning.tokens, .computes = found - had}) ? found : had;
+}
+
 bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom headroom,
                           bool may_meet, TransferId& next_id, BatchPlan& plan) {
   if (sequence.paging != Paging::kNone || names.empty()) return false;
   const std::int32_t most = sequence.length() - 1;  // one token is always computed
   const std::int32_t had = kv_.match(names, most);
-  const std::int32_t found = kv_.match_with_tier(names, most);
+  std::int32_t found = kv_.match_with_tier(names, most);
   if (found <= had) return false;
-  switch (costs_.choose(may_meet && back_.worth(sequence, had, found))) {
+  const BlocksBelow below = kv_.blocks_below(names, found);
+  const bool meets = may_meet && back_.worth(sequence, had, found);
+  switch (costs_.choose({.loads = below.tokens, .computes = found - had}, meets)) {
     case PagingChoice::kLoad: break;
     case PagingChoice::kMeet: sequence.paging = Paging::kMeeting; return false;
-    case PagingChoice::kCompute: ++stats_.computed_instead; return false;
+    case PagingChoice::kCompute:
+      ++stats_.computed_instead;
+      found = fast_beginning(names, below, had);
+      if (found == had) return false;
+      break;
   }
   Load load;
   const Hash128 tenant = sequence.request->block_owner.tenant;
@@ -39,9 +57,9 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   load.counted_from = plan.planned_at;
   load.had_tokens = had;
   for (const PagedBlock& block : load.blocks) {
-    if (block.page != TierIndex::kNoPage) {
-      add_transfer(TransferKind::kLoadBlock, block, next_id, plan);
-    }
+    if (block.page == TierIndex::kNoPage) continue;
+    ++load.at(block.level).under_way;
+    add_transfer(TransferKind::kLoadBlock, block, next_id, plan);
   }
   load.moves = static_cast<std::int32_t>(next_id - load.first);
   load.under_way = load.moves;
@@ -97,25 +115,27 @@ bool BlockPager::complete(const TransferResult& result, TimePoint now) {
     loads_ended_ = true;
     return true;
   }
-  end_block(*load, result);
+  end_block(*load, result, now);
   if (load->under_way > 0) return true;
-  costs_.note_load(std::int64_t{load->loaded} * kv_.block_size() / kv_.num_groups(),
-                   now - load->counted_from);
   end_loads(*load);
   loads_.erase(load);
   return true;
 }
 
-void BlockPager::end_block(Load& load, const TransferResult& result) {
+void BlockPager::end_block(Load& load, const TransferResult& result, TimePoint now) {
   auto left = static_cast<std::int64_t>(result.id - load.first);
   for (const PagedBlock& block : load.blocks) {
     if (block.page == TierIndex::kNoPage || left-- > 0) continue;
     const PageLoadEnd failure = result.damaged ? PageLoadEnd::kDamaged : PageLoadEnd::kUnreadable;
     kv_.end_load(block, result.failed ? failure : PageLoadEnd::kLoaded);
+    Load::Level& level = load.at(block.level);
+    level.loaded += result.failed ? 0 : 1;
+    if (--level.under_way == 0) {
+      costs_.note_load(block.level, kv_.tokens_of(level.loaded), now - load.counted_from);
+    }
     break;
   }
   ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);
-  load.loaded += result.failed ? 0 : 1;
   --load.under_way;
 }
 
@@ -126,7 +146,9 @@ void BlockPager::end_loads(const Load& load) {
   load.sequence->paging = Paging::kDone;
   const std::int32_t has = kv_.match(names_of(*load.sequence), load.sequence->length() - 1);
   // Other sequences may have computed blocks of it meanwhile.
-  const std::int32_t hits = std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
+  std::int32_t loaded = 0;
+  for (const Load::Level& level : load.levels) loaded += level.loaded;
+  const std::int32_t hits = std::clamp(has - load.had_tokens, 0, loaded * kv_.block_size());
   note_hits(hits);
 }
 

@@ -9,6 +9,8 @@
 // eviction, leaves missing is computed. A sequence that needs a block which another one's load
 // brings follows that load and then looks itself. So every wait ends, and no load that succeeds is
 // done twice. A load that fails leaves its page to later loads, unless the page is damaged.
+// Where a tier has two levels and loading all would take longer than computing, the beginning that
+// the fast level has is loaded alone if that pays.
 // A tier about as fast as the model loads the end of a prompt while the front is computed
 // (back_loads.h): then the sequence is admitted at once.
 //
@@ -23,6 +25,7 @@
 // none.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -116,9 +119,14 @@ class BlockPager {
     // from the end of the first step that ran beside it.
     TimePoint counted_from;
     bool beside_step = false;
-    std::int32_t moves = 0;       // blocks with a page
-    std::int32_t under_way = 0;   // of them
-    std::int32_t loaded = 0;      // of them, without a failure
+    std::int32_t moves = 0;      // blocks with a page
+    std::int32_t under_way = 0;  // of them
+    struct Level {
+      std::int32_t under_way = 0;
+      std::int32_t loaded = 0;  // without a failure
+    };
+    std::array<Level, kTierLevels> levels;
+    Level& at(TierLevel level) { return levels[static_cast<std::size_t>(level)]; }
     std::int32_t had_tokens = 0;  // in memory before
     std::vector<PagedBlock> blocks;
   };
@@ -128,7 +136,9 @@ class BlockPager {
   };
 
   bool loads_under_way() const { return !loads_.empty() || back_.num_under_way() > 0; }
-  void end_block(Load& load, const TransferResult& result);
+  std::int32_t fast_beginning(const BlockNames& names, const BlocksBelow& below,
+                              std::int32_t had) const;
+  void end_block(Load& load, const TransferResult& result, TimePoint now);
   void end_loads(const Load& load);
   void note_hits(std::int64_t tokens);
   void price_hits();

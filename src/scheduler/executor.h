@@ -112,6 +112,8 @@ class Executor {
 
   // Appends the pages whose blocks the tier has dropped since the last call. Called after poll().
   virtual void take_lost_pages(std::vector<PagedBlock>& /*lost*/) {}
+  // Appends where the tier has blocks from now on, in the order of the changes since the last call.
+  virtual void take_page_levels(std::vector<PageLevel>& /*changes*/) {}
 
   // The ResourceView fields of the same names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }

@@ -27,6 +27,8 @@ struct ResourceView {
   // Pages whose blocks the tier below has dropped since the last plan, to make room. The
   // transfers in `completed` ended before that.
   std::span<const PagedBlock> lost_pages = {};
+  // Where the tier below has blocks from now on, in the order of the changes since the last plan.
+  std::span<const PageLevel> page_levels = {};
   // The tier below takes blocks to save now.
   bool tier_accepts_saves = false;
 };

@@ -111,6 +111,7 @@ void SchedulerState::take_completions(TimePoint now, const ResourceView& resourc
     }
   }
   for (const PagedBlock& lost : resources.lost_pages) kv.lose_page(lost);
+  for (const PageLevel& now_at : resources.page_levels) kv.set_level(now_at);
   pager.note_time(now);
   kv.take_wrong_pages(plan.wrong_pages);
   if (!pager.take_loads_ended()) return;

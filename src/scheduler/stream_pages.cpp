@@ -20,7 +20,9 @@ void StreamPages::look(Sequence& sequence, const StreamShape& shape, TimePoint n
     found = kv_.match_with_tier(names, most);
     if (found % piece == 0) break;
   }
-  if (found == 0 || costs_.choose(false) == PagingChoice::kCompute) return;
+  if (found == 0) return;
+  const PagingWork work{.loads = {found}, .computes = found};
+  if (costs_.choose(work, false) == PagingChoice::kCompute) return;
   fetches_ = &sequence;
   found_ = found;
   fetched_ = 0;
@@ -85,7 +87,7 @@ void StreamPages::end_fetch(TimePoint now) {
   sequence.streamed_kept = fetched_;
   sequence.streamed_reached = fetched_;
   sequence.cached_prompt_tokens = std::min(fetched_, sequence.prompt_len);
-  costs_.note_load(fetched_, now - fetch_began_);
+  costs_.note_load(TierLevel::kSlow, fetched_, now - fetch_began_);
 }
 
 // ---------------------------------------------------------------- keeping

@@ -115,7 +115,7 @@ class StreamPages {
   bool stops_fetch_ = false;
   std::int32_t fetched_next_ = 0;  // when these blocks have moved
   TimePoint fetch_began_;
-  PagingCosts costs_;  // of streamed prompts
+  PagingCosts costs_;  // of streamed prompts, whose blocks pass through all levels and the file
 
   // Keeping, in blocks.
   bool keeps_ = false;

@@ -142,6 +142,7 @@ class SchedulerHarness {
                     .kv_backed_blocks = executor.kv_backed_blocks(),
                     .kv_growth_failed = executor.kv_growth_failed(),
                     .kv_limit_blocks = kv_limit,
+                    .page_levels = page_levels,
                     .tier_accepts_saves = executor.tier_accepts_saves()},
                    p);
     if (const auto ended = scheduler.take_ended_stream()) executor.end_stream(*ended);
@@ -211,6 +212,7 @@ class SchedulerHarness {
   std::vector<RowCommit> commits;
   std::vector<TransferResult> completed;
   std::int32_t kv_limit = 0;
+  std::vector<PageLevel> page_levels;  // told at every plan
   TimePoint now;
   std::vector<std::unique_ptr<Request>> requests;
   std::vector<std::unique_ptr<Sequence>> sequences;
