@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/rng.h"
+#include "scheduler/sequence_names.h"
 #include "tests/support/scheduler_harness.h"
 
 namespace sluice {
@@ -19,6 +21,72 @@ std::vector<std::string> fair_steps(SchedulerHarness& h, int count) {
   std::vector<std::string> lines;
   for (int i = 0; i < count; ++i) lines.push_back(h.step());
   return lines;
+}
+
+// A plan's rows and then the blocks that move: "1:1@8, save 2:0-2, load 3:1" are the first three
+// blocks of sequence 2 and the second one of sequence 3.
+std::string rows_and_moves(const SchedulerHarness& h, const BatchPlan& plan) {
+  struct Move {
+    bool loads = false;
+    SequenceId owner = 0;
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+  };
+  std::vector<Move> moves;
+  for (const PlanTransfer& transfer : plan.transfers) {
+    const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
+    const bool loads = transfer.kind == TransferKind::kLoadBlock;
+    for (const auto& sequence : h.sequences) {
+      const auto& names = known_hashes(*sequence);
+      const auto found = std::ranges::find(names, block.name);
+      if (found == names.end()) continue;
+      const std::int64_t index = found - names.begin();
+      if (moves.empty() || moves.back().loads != loads || moves.back().owner != sequence->id) {
+        moves.push_back({loads, sequence->id, index, index});
+      }
+      moves.back().first = std::min(moves.back().first, index);
+      moves.back().last = std::max(moves.back().last, index);
+    }
+  }
+  std::string text = SchedulerHarness::describe(plan);
+  for (const Move& move : moves) {
+    text += text.empty() ? "" : ", ";
+    text += move.loads ? "load " : "save ";
+    text += std::to_string(move.owner) + ':' + std::to_string(move.first);
+    if (move.last > move.first) text += '-' + std::to_string(move.last);
+  }
+  return text;
+}
+
+// Steps that take `each`. Blocks that no sequence uses are in the tier only when they are saved.
+std::vector<std::string> steps_with_moves(SchedulerHarness& h, int count, Duration each = {}) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < count; ++i) {
+    lines.push_back(rows_and_moves(h, h.plan()));
+    if (h.committed < h.planned) h.commit();
+    h.kv.drop_cached();
+    h.now = h.now + each;
+  }
+  return lines;
+}
+
+// The lines of steps, in which one sequence's decodes in a row are one: "1:1@8 to 11".
+std::vector<std::string> with_decodes_joined(const std::vector<std::string>& lines) {
+  std::vector<std::string> joined;
+  std::string next;  // the line that would go on
+  for (const std::string& line : lines) {
+    const std::size_t at = line.find('@');
+    const bool decode = line.find(":1@") == 1 && line.find(' ') == std::string::npos;
+    if (decode && line == next) {
+      joined.back() =
+          joined.back().substr(0, joined.back().find(' ')) + " to " + line.substr(at + 1);
+    } else {
+      joined.push_back(line);
+    }
+    next =
+        decode ? line.substr(0, at + 1) + std::to_string(std::stoi(line.substr(at + 1)) + 1) : "";
+  }
+  return joined;
 }
 
 // Figure 6 of the Aqua paper: memory for three; A (1) and B (2) decode, C (3) and D (4) arrive
@@ -47,6 +115,85 @@ TEST(FairPolicy, Figure6OfAqua) {
                                              "1:1@18 3:1@17 4:1@16",  // B has ended
                                              "3:1@18 4:1@17",         //
                                              "4:1@18"));
+  EXPECT_FALSE(h.scheduler.has_work());
+}
+
+// The same with a tier: the schedule is that of free paging, one plan later where a load must end.
+TEST(FairPolicy, Figure6OfAquaWithTransfers) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 3, .tier_pages = 64, .turn_tokens = 4});
+  h.add(8, 12);
+  h.add(8, 12);
+  EXPECT_THAT(steps_with_moves(h, 3), ElementsAre("1:8@0 2:8@0", "1:1@8 2:1@8", "1:1@9 2:1@9"));
+  h.add(8, 12);
+  h.add(8, 12);
+  EXPECT_THAT(steps_with_moves(h, 16),
+              ElementsAre("1:1@10 2:1@10 3:8@0",                    //
+                          "1:1@11 2:1@11 3:1@8",                    //
+                          "1:1@12 3:1@9 4:8@0, save 2:0-2",         // B yields to D
+                          "1:1@13 3:1@10 4:1@8",                    //
+                          "1:1@14 3:1@11 4:1@9",                    //
+                          "1:1@15 4:1@10, save 3:0-2, load 2:0-2",  // C to B
+                          "4:1@11 2:1@12 3:1@12, save 1:0-3",       // A to C, still in memory
+                          "2:1@13 3:1@13 4:1@12",                   // D, served 5, goes on
+                          "2:1@14 3:1@14 4:1@13",                   //
+                          "2:1@15 3:1@15 4:1@14",                   //
+                          "2:1@16 4:1@15, save 3:3, load 1:0-3",    // C, served 8, to A
+                          "2:1@17 1:1@16, save 4:0-3, load 3:0-2",  // D to C
+                          "1:1@17 2:1@18 3:1@16",                   //
+                          "1:1@18 3:1@17, load 4:0-3",              // B has ended
+                          "3:1@18 4:1@16",                          //
+                          "4:1@17"));
+  h.run_to_end();
+}
+
+// One slot. When C (3) comes, A (1) has been served 12 tokens, and B (2), lifted to A's first 4,
+// is about to have as much. So C begins with 12, has one turn, and then waits for both.
+TEST(FairPolicy, ANewcomersLiftWithTransfers) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 1, .tier_pages = 64, .turn_tokens = 4});
+  h.add(4, 21);
+  h.add(4, 21);
+  EXPECT_THAT(with_decodes_joined(steps_with_moves(h, 22)),
+              ElementsAre("1:4@0", "1:1@4 to 7",     //
+                          "2:4@0, save 1:0-1",       // A, served 4, yields to B
+                          "2:1@4 to 7",              //
+                          "save 2:0-1, load 1:0-1",  // B, served 8, to A
+                          "1:1@8 to 15",             // at 12 both have 8: A goes on
+                          "save 1:2-3, load 2:0-1",  // A, served 12, to B
+                          "2:1@8 to 9"));
+  h.add(4, 9);
+  EXPECT_THAT(with_decodes_joined(steps_with_moves(h, 36)),
+              ElementsAre("2:1@10 to 11",               //
+                          "3:4@0, save 2:2",            // B, served 12, yields to C
+                          "3:1@4 to 7",                 //
+                          "save 3:0-1, load 1:0-3",     // C, served 16, to A
+                          "1:1@16 to 19",               //
+                          "save 1:4, load 2:0-2",       // A, served 16, to B
+                          "2:1@12 to 19",               // at 16 all have 16: B goes on
+                          "save 2:3-4, load 1:0-4",     // B, served 20, to A, the first of two
+                          "1:1@20 to 23",               // its end
+                          "load 3:0-1", "3:1@8 to 11",  // C, served 16, before B; its end
+                          "load 2:0-4", "2:1@20 to 23"));
+  EXPECT_FALSE(h.scheduler.has_work());
+}
+
+// One slot, and steps of a millisecond. A return takes two: the load runs in one, and the end of
+// the next shows that the sequence is back. So its turn of 4 tokens lasts for 18 more steps, and
+// then to the next border.
+TEST(FairPolicy, AStretchedTurnWithTransfers) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 1, .tier_pages = 64, .turn_tokens = 4});
+  h.add(4, 33);
+  h.add(4, 33);
+  EXPECT_THAT(with_decodes_joined(steps_with_moves(h, 70, milliseconds(1))),
+              ElementsAre("1:4@0", "1:1@4 to 7",     //
+                          "2:4@0, save 1:0-1",       //
+                          "2:1@4 to 7",              //
+                          "save 2:0-1, load 1:0-1",  //
+                          "1:1@8 to 27",             // 19 steps pay for two; 28 is a border
+                          "save 1:2-6, load 2:0-1",  //
+                          "2:1@8 to 27",             //
+                          "save 2:2-6, load 1:0-6",  //
+                          "1:1@28 to 35",            // its end
+                          "load 2:0-6", "2:1@28 to 35"));
   EXPECT_FALSE(h.scheduler.has_work());
 }
 
