@@ -9,8 +9,9 @@
 // Saves: a save that a client waits for (SaveHaste::kAwaited) ends when the fast tier has the
 // block; the slow tier's write follows from there (write-behind). At most a quarter of the fast
 // tier's pages wait for such a write, and they make no room for others until it has succeeded or
-// failed. Any other save runs in both tiers at once and ends with the later one. A save ends well
-// when one of both has the block.
+// failed. So many are on their way to the slow tier at a time that one of its writes can take those
+// of adjacent pages, while the next ones are read. Any other save runs in both tiers at once and
+// ends with the later one. A save ends well when one of both has the block.
 //
 // While the slow tier takes none, blocks go to the fast tier only. They may make room there, and
 // take_lost() then reports them; those that are still there when the slow tier takes blocks again
@@ -25,6 +26,7 @@
 // with the engine's, except that it calls any beside wait(). REQUIRES: ids of moves are below 2^63.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +46,7 @@
 #include "kv/tier_index.h"
 #include "offload/keeping_tier.h"
 #include "offload/kv_tier.h"
+#include "offload/page_writes.h"
 
 namespace sluice {
 
@@ -54,7 +57,11 @@ enum class WriteBehind : std::uint8_t { kByThread, kByCaller };
 class StackedTier final : public KvTier {
  public:
   static constexpr int kMostPromotions = 2;
-  static constexpr std::size_t kMostWrites = 2;  // behind, at a time
+  // Blocks on their way behind, at a time: those of two writes of a disk, or this many small ones.
+  static constexpr std::size_t kMostWrites = 64;
+  static std::size_t most_writes(std::size_t block_bytes) {
+    return std::clamp<std::size_t>(2 * PageWrites::kMostBytes / block_bytes, 2, kMostWrites);
+  }
 
   // REQUIRES: both have blocks of the same size; nothing is in the fast tier.
   StackedTier(std::unique_ptr<KeepingTier> fast, std::unique_ptr<KvTier> slow,

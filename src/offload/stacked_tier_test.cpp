@@ -24,10 +24,12 @@ using Bytes = std::vector<std::byte>;
 struct Behaviour {
   std::map<std::int32_t, std::pair<TierPage, Bytes>> pages;
   bool accepts = true;
-  std::uint64_t fails_one_in = 0;  // of loads and of saves; 0: none fails
-  std::uint64_t drops_one_in = 0;  // saves that drop another block; 0: none does
-  bool holds_back = false;         // no move ends
-  bool ends_moves_late = false;    // those under way end in the destructor, as a thread ends them
+  std::uint64_t fails_one_in = 0;   // of loads and of saves; 0: none fails
+  std::uint64_t drops_one_in = 0;   // saves that drop another block; 0: none does
+  bool holds_back = false;          // no move ends
+  bool ends_moves_late = false;     // those under way end in the destructor, as a thread ends them
+  bool in_order = false;            // the oldest move ends first
+  std::vector<std::int32_t> begun;  // pages of saves
   std::int64_t loads = 0;
   std::int64_t saves = 0;
 };
@@ -51,6 +53,7 @@ class RandomTier final : public KeepingTier {
   bool accepts_saves() const override { return told_.accepts; }
   void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override {
     begin_save(page.page);
+    told_.begun.push_back(page.page);
     moves_.push_back({id, page, block, {}});
   }
   void load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) override {
@@ -67,7 +70,8 @@ class RandomTier final : public KeepingTier {
   void poll(std::vector<TierMove>& ended) override {
     if (told_.holds_back) return;
     for (std::uint64_t count = random_.below(3); count > 0 && !moves_.empty(); --count) {
-      const auto at = static_cast<std::ptrdiff_t>(random_.below(moves_.size()));
+      const auto at =
+          told_.in_order ? 0 : static_cast<std::ptrdiff_t>(random_.below(moves_.size()));
       const Move move = moves_[static_cast<std::size_t>(at)];
       moves_.erase(moves_.begin() + at);
       busy_.erase(busy_.find(move.page.page));
@@ -331,6 +335,28 @@ TEST_F(StackedTierTest, OtherSavesEndWithTheSlowTier) {
   }
   slow_.holds_back = false;
   EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+}
+
+// One write of a disk takes those of adjacent pages (PageWrites).
+TEST_F(StackedTierTest, BlocksWrittenBehindReachTheSlowTierTogetherAndInOrder) {
+  EXPECT_EQ(StackedTier::most_writes(std::size_t{1} << 20), 2U);
+  EXPECT_EQ(StackedTier::most_writes(std::size_t{64} << 10), 8U);
+  EXPECT_EQ(StackedTier::most_writes(kBlock), StackedTier::kMostWrites);
+  open(400, 800);
+  fast_.in_order = true;
+  slow_.accepts = false;
+  for (int i = 0; i < 90; ++i) EXPECT_TRUE(save_awaited(i, 10 + static_cast<std::uint64_t>(i)));
+  slow_.accepts = true;
+  slow_.holds_back = true;
+  std::vector<TierMove> ended;
+  for (int i = 0; i < 400; ++i) tier_->poll(ended);
+  ASSERT_EQ(slow_.begun.size(), StackedTier::kMostWrites);
+  for (std::size_t i = 0; i < slow_.begun.size(); ++i) {
+    EXPECT_EQ(slow_.begun[i], static_cast<std::int32_t>(i));
+  }
+  slow_.holds_back = false;
+  EXPECT_TRUE(tier_->flush(std::chrono::seconds(10)));
+  for (int i = 0; i < 90; ++i) expect_in_slow(i, 10 + static_cast<std::uint64_t>(i));
 }
 
 TEST_F(StackedTierTest, OnlyAQuarterOfTheFastTierWaitsAndMakesNoRoom) {

@@ -29,7 +29,7 @@ void StackedTier::run_writes() {
   }
 }
 
-// At most kMostWrites are compared.
+// At most most_writes() are compared.
 StackedTier::Write* StackedTier::write_of(std::int32_t page) {
   for (auto& [id, write] : writes_) {
     if (write.page.page == page) return &write;
@@ -49,7 +49,7 @@ void StackedTier::add_waiting(const TierPage& page) {
 }
 
 void StackedTier::begin_writes() {
-  while (!waiting_.empty() && writes_.size() < kMostWrites) {
+  while (!waiting_.empty() && writes_.size() < most_writes(block_bytes_)) {
     const Waiting next = waiting_.front();
     const std::int32_t copy = copies_.find(key(next.page), 0);
     if (!still_wanted(next.page, next.ticket) || copy == TierIndex::kNoPage) {
