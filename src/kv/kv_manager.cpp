@@ -147,7 +147,8 @@ bool KvManager::promise(std::int32_t slot, std::int32_t tokens, Headroom headroo
   if (end <= std::max(allocated, target_[index(slot)])) return true;
   const auto more = [&](std::int32_t g) {
     const std::int32_t held = allocated - first_held_[group_index(slot, g)];
-    const std::int32_t has = promised_[group_index(slot, g)] + ahead_[group_index(slot, g)];
+    const std::int32_t ahead = window(g) == 0 ? ahead_[group_index(slot, g)] : 0;
+    const std::int32_t has = promised_[group_index(slot, g)] + ahead;
     return std::max(0, promise_for(g, held, end - allocated) - has);
   };
   std::int64_t needed = 0;

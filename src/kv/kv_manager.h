@@ -329,19 +329,25 @@ class KvManager {
   // The blocks at `index` in `group` of a slot's prompt. One that is in memory is held (without a
   // page), for one that only the tier has a load begins. Either takes the place of a block that was
   // promised to the slot. Nothing without a change: it is in neither, another load brings it, or
-  // the slot has no promise left. REQUIRES: the slot has no block there, the group has no window.
+  // the slot has no promise left. In a sliding group it takes an available block instead, because
+  // the front needs all promised ones until the slot takes over. REQUIRES: the slot has no block
+  // there.
   std::optional<PagedBlock> begin_load_ahead(std::int32_t slot, std::int32_t group,
                                              std::int32_t index, Hash128 name, Hash128 tenant);
-  bool has_promise(std::int32_t slot, std::int32_t group) const {
-    return promised_[group_index(slot, group)] > 0;
+  bool may_load_ahead(std::int32_t slot, std::int32_t group) const {
+    return window(group) > 0 || promised_[group_index(slot, group)] > 0;
   }
   // The slot takes over the blocks at its next indices: those of each group in turn. list_entries()
-  // follows in the plan that has the slot's next row. REQUIRES: all groups have equally many, they
-  // are held and their loads have ended; the slot has computed what its table holds.
+  // follows in the plan that has the slot's next row. Null blocks stand for those that a sliding
+  // group does not see from behind the last one. REQUIRES: all groups have equally many, they are
+  // held and their loads have ended; the slot has computed what its table holds.
   void append_loaded(std::int32_t slot, std::span<const PagedBlock> blocks);
   void list_entries(std::int32_t slot, std::int32_t first, std::int32_t count,
                     BlockChanges& changes) {
-    for (std::int32_t g = 0; g < num_groups_; ++g) emit(slot, g, first, count, changes);
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      const std::int32_t from = first_before_chunk(g, first);
+      emit(slot, g, from, first + count - from, changes);
+    }
   }
   // The slot does not take this block over. Where its load failed, the slot is promised another
   // one, unless memory has shrunk.
@@ -370,6 +376,13 @@ class KvManager {
     return (tokens + options_.block_size - 1) / options_.block_size;
   }
   std::int32_t window(std::int32_t group) const { return options_.group_windows[index(group)]; }
+
+  // The first block that a slot may hold whose last chunk ended at this block.
+  std::int32_t first_before_chunk(std::int32_t group, std::int32_t block) const {
+    if (window(group) == 0) return block;
+    const std::int32_t chunk = block * options_.block_size - options_.max_query_len;
+    return std::min(block, first_visible_block(chunk, window(group), options_.block_size));
+  }
 
   // The blocks of an admission: found ones, all others of a table, and what they take.
   struct Admittance {
@@ -412,6 +425,7 @@ class KvManager {
   ReuseOrder note_unused(BlockId id);
   void line_up(BlockId id);
   void hold_for_paging(BlockId id);
+  void leave_window(std::int32_t slot, std::int32_t group, std::int32_t begin);
   BlockId empty_block();
   bool has_tier() const { return tier_.num_pages() > 0; }
   BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);

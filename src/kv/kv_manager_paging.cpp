@@ -125,11 +125,13 @@ void KvManager::end_fill(const PagedBlock& block, const BlockOwner& owner, bool 
 std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::int32_t group,
                                                       std::int32_t index, Hash128 name,
                                                       Hash128 tenant) {
-  CHECK(window(group) == 0 && index >= allocated_[KvManager::index(slot)]);
-  std::int32_t& promised = promised_[group_index(slot, group)];
-  if (promised == 0) return std::nullopt;
+  CHECK(index >= allocated_[KvManager::index(slot)]);
+  if (!may_load_ahead(slot, group)) return std::nullopt;
   PagedBlock block{.group = group, .name = name, .tenant = tenant, .depth = index};
   block.block = cache_.find(name, group);
+  const bool is_used = block.block != kNullBlock && pool_.ref_count(block.block) > 0;
+  const bool slides = window(group) > 0;
+  if (slides && !is_used && num_available_blocks() <= 0) return std::nullopt;
   if (block.block == kNullBlock) {
     block.page = tier_.find(name, group);
     if (block.page == TierIndex::kNoPage || tier_.under_way(block.page)) return std::nullopt;
@@ -138,8 +140,10 @@ std::optional<PagedBlock> KvManager::begin_load_ahead(std::int32_t slot, std::in
     tier_.begin_load(block.page);
   }
   hold_for_paging(block.block);
-  --promised;
-  --total_promised_;
+  if (!slides) {
+    --promised_[group_index(slot, group)];
+    --total_promised_;
+  }
   ++ahead_[group_index(slot, group)];
   return block;
 }
@@ -152,6 +156,7 @@ void KvManager::append_loaded(std::int32_t slot, std::span<const PagedBlock> blo
     const PagedBlock& block = blocks[i];
     const auto b = static_cast<std::int32_t>(i) % count;
     CHECK(block.group == static_cast<std::int32_t>(i) / count && block.depth == begin + b);
+    if (block.block == kNullBlock) continue;
     CHECK(paging_[index(block.block)] > 0);
     entries(slot, block.group)[begin + b] = block.block;
     --paging_[index(block.block)];
@@ -162,14 +167,38 @@ void KvManager::append_loaded(std::int32_t slot, std::span<const PagedBlock> blo
     }
   }
   allocated_[index(slot)] = begin + count;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    if (window(g) > 0) leave_window(slot, g, begin);
+  }
   writable_until_[index(slot)] = (begin + count) * options_.block_size;
   prefix_stats_.hit_tokens += std::int64_t{count} * options_.block_size;
+}
+
+// In a sliding group the slot has gone on from block `begin` to the end of its table. Blocks that
+// it sees no more are free for its next chunks.
+void KvManager::leave_window(std::int32_t slot, std::int32_t group, std::int32_t begin) {
+  const std::int32_t end = allocated_[index(slot)];
+  const std::int32_t visible =
+      first_visible_block(end * options_.block_size, window(group), options_.block_size);
+  std::int32_t& first = first_held_[group_index(slot, group)];
+  std::int32_t& promised = promised_[group_index(slot, group)];
+  BlockId* const table = entries(slot, group);
+  std::int32_t most = promised;
+  for (std::int32_t b = first; b < std::min(visible, begin); ++b) {
+    most += give_back(table[b]) ? 1 : 0;
+    table[b] = kNullBlock;
+  }
+  first = std::max(first, visible);
+  const std::int32_t missing = std::max(0, target_[index(slot)] - end);
+  const std::int32_t needed = std::min(promise_for(group, end - first, missing), most);
+  total_promised_ += needed - promised;
+  promised = needed;
 }
 
 void KvManager::drop_load_ahead(std::int32_t slot, const PagedBlock& block, bool failed) {
   disown_load_ahead(slot, block);
   let_go(block);
-  if (!failed || num_available_blocks() <= 0) return;
+  if (!failed || window(block.group) > 0 || num_available_blocks() <= 0) return;
   ++promised_[group_index(slot, block.group)];
   ++total_promised_;
 }

@@ -16,11 +16,29 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
+BackLoads::BackLoads(KvManager& kv, PagingCosts& costs, std::int32_t least_tokens)
+    : kv_(kv), costs_(costs), least_tokens_(least_tokens) {
+  for (std::int32_t g = 0; g < kv.num_groups(); ++g) num_full_ += slides(g) ? 0 : 1;
+}
+
+// The first block that the token behind block `end` - 1 sees.
+std::int32_t BackLoads::seen_from(std::int32_t end, std::int32_t group) const {
+  const std::int32_t window = kv_.options().group_windows[at(group)];
+  return first_visible_block(end * kv_.block_size(), window, kv_.block_size());
+}
+
+// Without a full group, few blocks are needed, and loading them is all there is to do.
 bool BackLoads::worth(const Sequence& sequence, std::int32_t had, std::int32_t found) const {
   if (least_tokens_ <= 0 || sequence.tail_end > 0) return false;
-  if (found - had < 2 * least_tokens_) return false;
-  const auto& windows = kv_.options().group_windows;
-  return std::ranges::all_of(windows, [](std::int32_t window) { return window == 0; });
+  if (found - had < 2 * least_tokens_ || num_full_ == 0) return false;
+  if (num_full_ == kv_.num_groups()) return true;
+  std::int64_t windows = 0;
+  const std::int32_t end = found / kv_.block_size();
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    if (slides(g)) windows += end - seen_from(end, g);
+  }
+  const std::int64_t spare = kv_.num_available_blocks() - kv_.watermark_blocks();
+  return spare >= kv_.blocks_needed(sequence.length()) + windows;
 }
 
 const BackLoads::One* BackLoads::find(std::int32_t slot) const {
@@ -37,9 +55,35 @@ BackLoads::One* BackLoads::find(std::int32_t slot) {
 bool BackLoads::ready(const One& one, std::int32_t block) const {
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     const std::int32_t entry = g * (one.end - one.begin) + block - one.begin;
-    if (one.states[at(entry)] != State::kReady) return false;
+    const State state = one.states[at(entry)];
+    if (state != State::kReady && state != State::kUnseen) return false;
   }
   return true;
+}
+
+// The first block from `from` on at which a front that is there can take over loaded blocks: a part
+// of them only where all groups have all blocks. one.end: there is none.
+std::int32_t BackLoads::next_takeover(const One& one, std::int32_t from) const {
+  std::int32_t whole = one.end;
+  while (whole > from && ready(one, whole - 1)) --whole;
+  for (std::int32_t b = std::max(from, one.all_seen); b < whole; ++b) {
+    if (ready(one, b)) return b;
+  }
+  return whole;
+}
+
+// Blocks whose loads are under way and may be of use.
+std::int32_t BackLoads::num_loading(const One& one) const {
+  std::int32_t count = 0;
+  for (std::int32_t b = one.next; b < one.end; ++b) {
+    for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+      const std::int32_t entry = g * (one.end - one.begin) + b - one.begin;
+      if (slides(g) || one.states[at(entry)] != State::kUnderWay) continue;
+      ++count;
+      break;
+    }
+  }
+  return count;
 }
 
 // The blocks that the front computes until it meets the loads, if each side does its part alone: of
@@ -49,8 +93,8 @@ std::int32_t BackLoads::front_share(const One& one, std::int32_t gap) const {
   if (load == 0) load = costs_.load_ns(one.all) / static_cast<double>(one.all.computes);
   double compute = costs_.chunk_ns_per_token();
   if (load == 0 || compute == 0) load = compute = 1;
-  const std::int32_t loading = (one.wanted + kv_.num_groups() - 1) / kv_.num_groups();
-  return static_cast<std::int32_t>(std::ceil((gap + loading) * (load / (load + compute))));
+  const std::int32_t blocks = gap + num_loading(one);
+  return static_cast<std::int32_t>(std::ceil(blocks * (load / (load + compute))));
 }
 
 void BackLoads::begin(const Sequence& sequence, std::int32_t slot, std::int32_t had,
@@ -66,6 +110,12 @@ void BackLoads::begin(const Sequence& sequence, std::int32_t slot, std::int32_t 
   one.end = one.next = found / size;
   one.blocks.resize(at(kv_.num_groups() * (one.end - one.begin)));
   one.states.resize(one.blocks.size(), State::kMissing);
+  one.all_seen = one.begin;
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
+    const std::int32_t seen = std::max(one.begin, seen_from(one.end, g));
+    one.all_seen = std::max(one.all_seen, seen);
+    std::fill_n(one.states.begin() + g * (one.end - one.begin), seen - one.begin, State::kUnseen);
+  }
   one.counted_from = plan.planned_at;
   one.all = {.loads = kv_.blocks_below(known_hashes(sequence), found).tokens,
              .computes = found - had};
@@ -100,22 +150,29 @@ void BackLoads::ask(One& one, std::int32_t count, TransferId& next_id, BatchPlan
   Batch batch{.first = next_id, .entries = {}};
   const std::int32_t least = std::max(one.begin, one.next - count);
   while (one.next > least && !one.stopped) {
-    one.stopped = !ask_block(one, one.next - 1, batch, next_id, plan);
-    if (!one.stopped) --one.next;
+    if (!ask_block(one, one.next - 1, batch, next_id, plan)) break;
+    --one.next;
   }
   if (!batch.entries.empty()) one.batches.push_back(std::move(batch));
 }
 
-// False: the slot has no promise left.
+// False: the slot has no promise left, and asks for no more.
 bool BackLoads::ask_block(One& one, std::int32_t block, Batch& batch, TransferId& next_id,
                           BatchPlan& plan) {
   const Hash128 name = known_hashes(*one.sequence)[at(block)];
   const Hash128 tenant = one.sequence->request->block_owner.tenant;
   for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
-    if (!kv_.has_promise(one.slot, g)) return false;
-    const auto got = kv_.begin_load_ahead(one.slot, g, block, name, tenant);
-    if (!got) continue;
+    one.stopped = one.stopped || !kv_.may_load_ahead(one.slot, g);
+  }
+  if (one.stopped) return false;
+  for (std::int32_t g = 0; g < kv_.num_groups(); ++g) {
     const std::int32_t entry = g * (one.end - one.begin) + block - one.begin;
+    if (one.states[at(entry)] == State::kUnseen) continue;
+    const auto got = kv_.begin_load_ahead(one.slot, g, block, name, tenant);
+    if (!got) {
+      one.stopped = one.stopped || slides(g);  // the blocks before it are of no use
+      continue;
+    }
     one.blocks[at(entry)] = *got;
     ++num_held_;
     if (got->page == TierIndex::kNoPage) {
@@ -180,6 +237,7 @@ std::int32_t BackLoads::take(std::int32_t slot, std::int32_t position) {
   if (first < one->next || static_cast<std::int32_t>(kv_.table(slot, 0).size()) != first) {
     return position;
   }
+  if (next_takeover(*one, first) != first) return position;
   std::int32_t end = first;
   while (end < one->end && ready(*one, end)) ++end;
   if (end == first) return position;
@@ -188,8 +246,10 @@ std::int32_t BackLoads::take(std::int32_t slot, std::int32_t position) {
     for (std::int32_t b = first; b < end; ++b) {
       const auto entry = at(g * (one->end - one->begin) + b - one->begin);
       taken_.push_back(one->blocks[entry]);
+      taken_.back().group = g;
+      taken_.back().depth = b;
+      if (one->states[entry] == State::kReady) --num_held_;
       one->states[entry] = State::kTaken;
-      --num_held_;
     }
   }
   kv_.append_loaded(slot, taken_);
@@ -203,15 +263,16 @@ std::int32_t BackLoads::chunk_limit(std::int32_t slot, std::int32_t position) co
   const std::int32_t gap = std::max(0, one->next - front);
   std::int32_t limit = std::numeric_limits<std::int32_t>::max();
   if (gap > 0 || one->wanted > 0) {
-    // Blocks under way may yet come, so the front first computes those that are not.
-    const std::int32_t share = std::max(front_share(*one, gap), least_blocks());
-    limit = (front + (gap > 0 ? std::min(share, gap) : share)) * size - position;
+    // Blocks under way may yet come, so the front first computes those that are not. It has a share
+    // of the gap, or all of it when no more loads will come.
+    const std::int32_t alone = one->stopped ? gap : 0;
+    const std::int32_t shared = gap - alone;
+    const std::int32_t share = std::max(front_share(*one, shared), least_blocks());
+    limit = (front + alone + (shared > 0 ? std::min(share, shared) : share)) * size - position;
   }
-  for (std::int32_t b = std::max(front, one->next); b < one->end; ++b) {
-    if (b * size <= position || !ready(*one, b)) continue;
-    return std::min(limit, b * size - position);
-  }
-  return limit;
+  const std::int32_t from = std::max({front, one->next, position / size + 1});
+  const std::int32_t takeover = from < one->end ? next_takeover(*one, from) : one->end;
+  return takeover < one->end ? std::min(limit, takeover * size - position) : limit;
 }
 
 bool BackLoads::under_way(std::int32_t slot) const {
@@ -238,7 +299,10 @@ void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& res
   const bool loaded = kv_.end_load(block, result.failed ? failure : PageLoadEnd::kLoaded);
   --one.under_way;
   --num_under_way_;
-  if (!result.failed) ++one.came[static_cast<std::size_t>(block.level)];
+  if (!result.failed) {
+    ++one.came[static_cast<std::size_t>(block.level)];
+    one.came_full += slides(block.group) ? 0 : 1;
+  }
   if (state == State::kPassed) {
     kv_.let_go(block);
     --num_held_;
@@ -248,6 +312,7 @@ void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& res
   CHECK(state == State::kUnderWay);
   --one.wanted;
   if (!loaded) {
+    one.stopped = one.stopped || slides(block.group);
     kv_.drop_load_ahead(one.slot, block, true);
     --num_held_;
   }
@@ -260,11 +325,12 @@ void BackLoads::end_entry(One& one, std::size_t entry, const TransferResult& res
 void BackLoads::note_time(TimePoint now) {
   for (One& one : all_) {
     const auto came = std::exchange(one.came, {});
+    const std::int32_t came_full = std::exchange(one.came_full, 0);
     const std::int32_t all = std::accumulate(came.begin(), came.end(), 0);
     // Without a sequence, there may be no plans while the loads are under way.
     if (all == 0 || one.sequence == nullptr) continue;
     const Duration took = (now - one.counted_from) / (one.under_way > 0 ? 1 : 2);
-    one.rate.add(kv_.tokens_of(all), took);
+    one.rate.add(std::int64_t{came_full} * kv_.block_size() / num_full_, took);
     for (const TierLevel level : {TierLevel::kSlow, TierLevel::kFast}) {
       costs_.note_load(level, kv_.tokens_of(came[static_cast<std::size_t>(level)]), took);
     }

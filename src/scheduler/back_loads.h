@@ -10,8 +10,12 @@
 // A block takes the place of one that the slot was promised, so loads need no memory of their own.
 // It is held until the slot takes it over, passes it or ends.
 //
-// Only whole blocks, and only where no group of layers has a window: such a group needs few blocks,
-// and all of them. Never the last token.
+// Only whole blocks, and never the last token.
+//
+// A group of layers with a sliding window loads only those blocks that are seen from the end of all
+// that is loaded. So the front takes over everything up to that end, or nothing: a block that fails
+// is computed, with all before it. These blocks come first and take memory besides the promise,
+// because the front has a window of its own meanwhile.
 // Owner: BlockPager. Threads: the engine's. Allocation: when loads begin.
 #pragma once
 
@@ -31,8 +35,7 @@ class BackLoads {
  public:
   // `least_tokens`: of the first loads together, and of a chunk where the front goes to meet the
   // loads. Less is not worth a step. 0: never. REQUIRES: both outlive this.
-  BackLoads(KvManager& kv, PagingCosts& costs, std::int32_t least_tokens)
-      : kv_(kv), costs_(costs), least_tokens_(least_tokens) {}
+  BackLoads(KvManager& kv, PagingCosts& costs, std::int32_t least_tokens);
 
   // Whether the blocks behind `had` tokens may be loaded so, if `found` tokens are in memory or in
   // the tier.
@@ -72,6 +75,7 @@ class BackLoads {
     kReady,   // held
     kPassed,  // under way, and of no use to the slot any more
     kTaken,
+    kUnseen,  // a sliding window does not see it from the end
   };
   // Transfers with ids from `first` on.
   struct Batch {
@@ -84,7 +88,8 @@ class BackLoads {
     std::int32_t begin = 0;  // blocks [begin, end) are concerned, those from `next` on asked for
     std::int32_t end = 0;
     std::int32_t next = 0;
-    bool stopped = false;  // asks for no more
+    std::int32_t all_seen = 0;  // from this block on, every group's blocks are loaded
+    bool stopped = false;       // asks for no more
     // By group and block: entry group * (end - begin) + block - begin.
     std::vector<PagedBlock> blocks;
     std::vector<State> states;
@@ -95,11 +100,18 @@ class BackLoads {
     PagingRate rate;                               // of its own loads
     TimePoint counted_from;                        // the last plan with loads under way
     std::array<std::int32_t, kTierLevels> came{};  // blocks since then
+    std::int32_t came_full = 0;                    // of them, those of groups without a window
   };
 
   const One* find(std::int32_t slot) const;
   One* find(std::int32_t slot);
+  bool slides(std::int32_t group) const {
+    return kv_.options().group_windows[static_cast<std::size_t>(group)] > 0;
+  }
+  std::int32_t seen_from(std::int32_t end, std::int32_t group) const;
   bool ready(const One& one, std::int32_t block) const;
+  std::int32_t next_takeover(const One& one, std::int32_t from) const;
+  std::int32_t num_loading(const One& one) const;
   std::int32_t front_share(const One& one, std::int32_t gap) const;
   void ask(One& one, std::int32_t count, TransferId& next_id, BatchPlan& plan);
   bool ask_block(One& one, std::int32_t block, Batch& batch, TransferId& next_id, BatchPlan& plan);
@@ -113,6 +125,7 @@ class BackLoads {
   KvManager& kv_;
   PagingCosts& costs_;
   std::int32_t least_tokens_;
+  std::int32_t num_full_ = 0;  // groups without a window
   std::vector<One> all_;
   std::int32_t num_under_way_ = 0;
   std::int32_t num_held_ = 0;

@@ -269,13 +269,50 @@ TEST_F(BackLoadsTest, StepsInFlightGoOnBehindTheLoads) {
   EXPECT_GT(chat.cached_prompt_tokens, 40);
 }
 
-TEST_F(BackLoadsTest, AWindowedGroupLoadsAllFirst) {
+TEST_F(BackLoadsTest, LoadsOfAWindowWhatIsSeenFromTheEnd) {
   HarnessOptions options = meeting_options();
-  options.windows = {0, 8};
+  options.windows = {0, 40};
+  begin(options, 1);
+  Sequence& chat = h().add(101, 2, kChat);
+  EXPECT_EQ(step(), "3:16@0");
+  EXPECT_EQ(h().executor.transfers().size(), 12U + 10U);
+  while (chat.state != SequenceState::kFinished) {
+    end_loads(7);
+    step();
+  }
+  expect_exact(chat);
+  EXPECT_GE(chat.cached_prompt_tokens, 40);
+  end_loads(100);
+  step();
+  EXPECT_EQ(h().kv.num_paging(), 0);
+  EXPECT_EQ(h().kv.num_used_blocks(), 0);
+}
+
+// Block 24 of the second group fails, so the end of the first 24 blocks is as far as the front can
+// go, and only from block 15 on: those before it are seen from there, and were not loaded.
+TEST_F(BackLoadsTest, AWindowsBlockThatFailsIsComputed) {
+  HarnessOptions options = meeting_options();
+  options.windows = {0, 40};
+  begin(options, 1);
+  Sequence& chat = h().add(101, 2, kChat);
+  EXPECT_EQ(step(), "3:16@0");
+  end_loads(1);
+  end_loads(1, true);
+  end_loads(100);
+  std::string rows;
+  while (chat.state != SequenceState::kFinished) rows += step() + ' ';
+  EXPECT_EQ(rows, "3:16@16 3:16@32 3:12@48 3:5@96 3:1@101 ");
+  expect_exact(chat);
+  EXPECT_EQ(chat.cached_prompt_tokens, 36);
+}
+
+TEST_F(BackLoadsTest, WindowsAloneLoadAllFirst) {
+  HarnessOptions options = meeting_options();
+  options.windows = {8};
   begin(options, 1);
   h().add(101, 1, kChat);
   EXPECT_EQ(step(), "");
-  EXPECT_EQ(h().executor.transfers().size(), 25U + 2U);
+  EXPECT_EQ(h().executor.transfers().size(), 2U);
 }
 
 TEST_F(BackLoadsTest, VtcChargesNoLoadedToken) {

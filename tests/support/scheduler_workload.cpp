@@ -242,6 +242,8 @@ Setup with_meetings(Setup setup, std::uint64_t seed) {
   setup.kv.block_size = std::int32_t{1} << rng.below(4);
   setup.kv.group_windows = {0};
   if (chance(rng, 0.2)) setup.kv.group_windows = {0, 0};
+  SplitMix64 windows(~seed);  // a stream of its own
+  if (seed % 3 == 1) setup.kv.group_windows = pick_windows(windows);
   setup.model.group_windows = setup.kv.group_windows;
   const auto groups = static_cast<std::int32_t>(setup.kv.group_windows.size());
   const std::int32_t one = (context + setup.kv.block_size - 1) / setup.kv.block_size * groups;
