@@ -36,14 +36,15 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   if (found <= had) return false;
   const BlocksBelow below = kv_.blocks_below(names, found);
   const bool meets = may_meet && back_.worth(sequence, had, found);
-  switch (costs_.choose({.loads = below.tokens, .computes = found - had}, meets)) {
-    case PagingChoice::kLoad: break;
-    case PagingChoice::kMeet: sequence.paging = Paging::kMeeting; return false;
-    case PagingChoice::kCompute:
-      ++stats_.computed_instead;
-      found = fast_beginning(names, below, had);
-      if (found == had) return false;
-      break;
+  const PagingChoice choice =
+      costs_.choose({.loads = below.tokens, .computes = found - had}, meets);
+  if (choice != PagingChoice::kLoad) {
+    if (choice == PagingChoice::kCompute) ++stats_.computed_instead;
+    found = fast_beginning(names, below, had);
+    if (found == had) {
+      if (choice == PagingChoice::kMeet) sequence.paging = Paging::kMeeting;
+      return false;
+    }
   }
   Load load;
   const Hash128 tenant = sequence.request->block_owner.tenant;
@@ -56,6 +57,7 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   load.first = next_id;
   load.counted_from = plan.planned_at;
   load.had_tokens = had;
+  load.then = choice == PagingChoice::kMeet ? Paging::kMeeting : Paging::kDone;
   for (const PagedBlock& block : load.blocks) {
     if (block.page == TierIndex::kNoPage) continue;
     ++load.at(block.level).under_way;
@@ -143,7 +145,7 @@ void BlockPager::end_loads(const Load& load) {
   for (auto block = load.blocks.rbegin(); block != load.blocks.rend(); ++block) kv_.let_go(*block);
   loads_ended_ = true;
   if (load.sequence == nullptr) return;
-  load.sequence->paging = Paging::kDone;
+  load.sequence->paging = load.then;
   const std::int32_t has = kv_.match(names_of(*load.sequence), load.sequence->length() - 1);
   // Other sequences may have computed blocks of it meanwhile.
   std::int32_t loaded = 0;

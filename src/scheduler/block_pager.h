@@ -9,10 +9,9 @@
 // eviction, leaves missing is computed. A sequence that needs a block which another one's load
 // brings follows that load and then looks itself. So every wait ends, and no load that succeeds is
 // done twice. A load that fails leaves its page to later loads, unless the page is damaged.
-// Where a tier has two levels and loading all would take longer than computing, the beginning that
-// the fast level has is loaded alone if that pays.
-// A tier about as fast as the model loads the end of a prompt while the front is computed
-// (back_loads.h): then the sequence is admitted at once.
+// Where a tier has two levels, and all is not loaded first, the beginning that the fast level has
+// is, if that pays. A tier about as fast as the model loads the end of a prompt while the front is
+// computed (back_loads.h): then the sequence is admitted at once.
 //
 // Saves: a block is saved as soon as its last holder has left, because its contents never change: a
 // later save would write the same bytes. At most kMaxSaves are under way, fewer in small memory,
@@ -128,6 +127,7 @@ class BlockPager {
     std::array<Level, kTierLevels> levels;
     Level& at(TierLevel level) { return levels[static_cast<std::size_t>(level)]; }
     std::int32_t had_tokens = 0;  // in memory before
+    Paging then = Paging::kDone;  // the sequence's, when all have ended
     std::vector<PagedBlock> blocks;
   };
   struct Save {

@@ -152,18 +152,19 @@ TEST(PagingCosts, ASlowTierIsLeftAloneWithTheSameTokens) {
 }
 
 // A model that takes a millisecond for a token, and a tier with two levels: a load of a block from
-// the slow one takes 40 ms, from the fast one 0.4 ms. Blocks have 4 tokens.
+// the slow one takes 40 ms or `slow`, from the fast one 0.4 ms. Blocks have 4 tokens.
 class TwoLevelsTest : public testing::Test {
  protected:
   static constexpr std::int32_t kBlocks = 25;  // of a prompt
 
-  TwoLevelsTest() : h_(options()) {}
+  explicit TwoLevelsTest(std::int32_t meeting_tokens = 0, Duration slow = microseconds(40'000))
+      : h_(options(meeting_tokens)), slow_(slow) {}
 
-  static HarnessOptions options() {
+  static HarnessOptions options(std::int32_t meeting_tokens) {
     HarnessOptions options;
     options.tier_pages = 128;
     options.token_budget = 128;
-    options.meeting_tokens = 0;
+    options.meeting_tokens = meeting_tokens;
     return options;
   }
   // Only the tier has the blocks of the prompt then; the fast level has the first `fast` of them.
@@ -186,15 +187,18 @@ class TwoLevelsTest : public testing::Test {
     std::size_t loaded = 0;
     while (sequence.state != SequenceState::kFinished) {
       step();
+      if (loaded == 0) first_loaded_ = h_.executor.transfers().size();
       loaded += h_.executor.transfers().size();
       end_loads(fast_, microseconds(400));
-      if (!h_.executor.transfers().empty()) h_.plan();
-      end_loads({}, microseconds(40'000));
+      if (!h_.executor.transfers().empty()) step();
+      end_loads({}, slow_);
     }
     EXPECT_EQ(sequence.tokens, h_.expected(sequence).tokens);
     h_.kv.drop_cached();
     return loaded;
   }
+  // Before the prompt began.
+  std::size_t first_loaded() const { return first_loaded_; }
 
  private:
   void step() {
@@ -212,7 +216,14 @@ class TwoLevelsTest : public testing::Test {
   }
 
   SchedulerHarness h_;
+  Duration slow_;
   std::set<std::int32_t> fast_;
+  std::size_t first_loaded_ = 0;
+};
+
+class MeetingLevelsTest : public TwoLevelsTest {
+ protected:
+  MeetingLevelsTest() : TwoLevelsTest(8, microseconds(4000)) {}
 };
 
 TEST_F(TwoLevelsTest, TheFastOneIsUsedBesideOneThatDoesNotPay) {
@@ -231,6 +242,15 @@ TEST_F(TwoLevelsTest, TheBeginningThatTheFastOneHasIsLoadedAlone) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(run(100), 25U) << "not both are known";
   EXPECT_EQ(run(100), 9U);
   EXPECT_EQ(run(100), 9U);
+}
+
+TEST_F(MeetingLevelsTest, TheRestIsLoadedFromTheBack) {
+  leave_below(100, 9);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(run(100), 25U) << "not both are known";
+  const std::size_t loaded = run(100);
+  EXPECT_EQ(first_loaded(), 9U);
+  EXPECT_GT(loaded, 9U);
+  EXPECT_LT(loaded, 25U);
 }
 
 }  // namespace
