@@ -212,15 +212,15 @@ void add_lend_options(CLI::App& command, LendArguments& a) {
   command
       .add_option("--lend-device", a.device,
                   "the device's name at the coordinator; servers that share memory have the same "
-                  "(default cpu)")
+                  "(default: the server's device, cpu or cuda:N)")
       ->group("Server options");
 }
 
 void add_lend_pages_options(CLI::App& command, LendArguments& a) {
   command
       .add_option("--lend-pages", a.lend_pages,
-                  "with --lend: memory of this server above MIN, which other servers may use as a "
-                  "tier while it is idle, such as 2GiB; it takes it back within 150 ms")
+                  "with --lend: memory of this server above MIN, which others may use as a tier "
+                  "while it is idle, such as 2GiB; it is back within 150 ms, a GPU's by consent")
       ->group("Server options");
   command
       .add_option("--borrow-pages", a.borrow_pages,

@@ -156,6 +156,7 @@ void LendSession::look() {
                     .joined = agent_.state() == LendingState::kJoined,
                     .recalls = agent_.recalls(),
                     .pages_lent_bytes = lent_ ? lent_->lent_bytes() : 0,
+                    .pages_overdue_bytes = lent_ ? lent_->overdue_bytes() : 0,
                     .pages_revoked = lent_ ? lent_->revoked() : 0,
                     .pages_borrowed_bytes = borrowed_ ? borrowed_->borrowed_bytes() : 0,
                     .pressed = pressed});

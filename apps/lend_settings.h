@@ -30,6 +30,7 @@ struct LendSettings {
   std::int64_t least = 0;  // MIN and MAX of --kv-cache-memory
   std::int64_t most = 0;
   std::int64_t lend_pages = 0;                     // 0: without
+  std::optional<std::int32_t> gpu = std::nullopt;  // whose memory pages are; absent: the machine's
   std::shared_ptr<LentMemory> borrowed = nullptr;  // --borrow-pages: shared with the tier
 };
 

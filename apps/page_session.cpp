@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/cpu/host_memory.h"
+#include "device/cuda_device.h"
 #include "lent_pages/page_link.h"
 
 namespace sluice {
@@ -39,11 +40,16 @@ Result<std::unique_ptr<PageLendSession>> PageLendSession::open(const LendSetting
   const std::string socket = "sluice-pages-" + random_lend_word();
   auto session = std::unique_ptr<PageLendSession>(new PageLendSession(settings, socket, clock));
   PageLendSession* const raw = session.get();
-  auto lender = PageLender::start({.socket = socket,
-                                   .key = page_link_key(settings.token->header()),
-                                   .most = settings.lend_pages,
-                                   .available = available_memory},
-                                  clock);
+  PageLender::Options options{.socket = socket,
+                              .key = page_link_key(settings.token->header()),
+                              .most = settings.lend_pages,
+                              .available = available_memory};
+  if (settings.gpu) {
+    auto chunks = make_cuda_chunks(*settings.gpu, settings.lend_pages);
+    if (!chunks) return with_context("--lend-pages", std::move(chunks).error());
+    options.chunks = *std::move(chunks);
+  }
+  auto lender = PageLender::start(std::move(options), clock);
   if (!lender) return with_context("--lend-pages", std::move(lender).error());
   session->lender_ = *std::move(lender);
   ASSIGN_OR_RETURN(
@@ -106,8 +112,12 @@ Result<std::unique_ptr<PageBorrowSession>> PageBorrowSession::open(const LendSet
   const std::string party = lend_party_name("borrows");
   auto session = std::unique_ptr<PageBorrowSession>(new PageBorrowSession(settings, party, clock));
   PageBorrowSession* const raw = session.get();
-  auto borrower =
-      PageBorrower::start(party, page_link_key(settings.token->header()), settings.borrowed, clock);
+  OpenDeviceChunks chunks;
+  if (settings.gpu) {
+    chunks = [gpu = *settings.gpu](std::int64_t bytes) { return make_cuda_chunks(gpu, bytes); };
+  }
+  auto borrower = PageBorrower::start(party, page_link_key(settings.token->header()),
+                                      settings.borrowed, clock, std::move(chunks));
   if (!borrower) return with_context("--borrow-pages", std::move(borrower).error());
   session->borrower_ = *std::move(borrower);
   ASSIGN_OR_RETURN(

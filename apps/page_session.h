@@ -37,6 +37,7 @@ class PageLendSession {
   // The part of --lend-pages that the server may use itself.
   std::int64_t own_bytes() const { return own_ - reserved_; }
   std::int64_t lent_bytes() const { return lender_->backed(); }
+  std::int64_t overdue_bytes() const { return lender_->overdue(); }
   std::uint64_t revoked() const { return offer_.revoked(); }
 
  private:

@@ -175,9 +175,11 @@ Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
   return std::optional<FunctionSettings>(functions);
 }
 
-Status add_lent_memory(const LendSettings& lend, EngineOptions& engine) {
-  if (lend.lend_pages > 0 && engine.device == DeviceKind::kCuda) {
-    return unsupported("--lend-pages lends memory of the CPU, so it needs --device cpu");
+Status add_lent_memory(const LendArguments& given, LendSettings& lend, EngineOptions& engine) {
+  if (engine.device == DeviceKind::kCuda) {
+    lend.gpu = engine.device_index;
+    // Memory of a GPU is no part of a budget of the machine's.
+    if (given.device.empty()) lend.device = fmt::format("cuda:{}", engine.device_index);
   }
   if (!lend.borrowed) return {};
   if (engine.kv_disk) {
@@ -249,7 +251,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(engine));
   if (s.lend) {
     s.engine.kv_cache_least = s.lend->least;
-    RETURN_IF_ERROR(add_lent_memory(*s.lend, s.engine));
+    RETURN_IF_ERROR(add_lent_memory(a.lend, *s.lend, s.engine));
   }
   ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
   if (s.lend && s.functions) RETURN_IF_ERROR(divide_kv(*s.lend, s.engine, *s.functions));

@@ -31,7 +31,7 @@ INCLUDES = {
     "function_sim": ["base", "turns", "serverless", "workload"], "offload": ["base", "kv"],
     "serverless": ["base"], "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "membership": ["base"],
-    "lending": ["base", "membership"], "lent_pages": ["base", "offload", "lending"],
+    "lending": ["base", "membership"], "lent_pages": ["base", "device", "offload", "lending"],
     "scheduler": ["base", "request", "kv"], "device": ["base", "tensor"],
     "device/cpu": ["base", "tensor", "device"], "device/cuda": ["base", "tensor", "device"],
     "checkpoint": ["base", "tensor", "device"],

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "device/device_chunks.h"
 
 namespace sluice {
 
@@ -21,6 +22,10 @@ struct CudaOptions {
 // has no CUDA, there is no driver, the driver is too old, or there is no suitable GPU.
 // kInvalidArgument for an index beyond the last GPU.
 Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& options = {});
+
+// Places for `bytes` of this GPU's memory that processes share. Errors as above; kInvalidArgument
+// also if `bytes` is less than a chunk.
+Result<std::unique_ptr<DeviceChunks>> make_cuda_chunks(int index, std::int64_t bytes);
 
 // Texts about the machine's driver, library and GPUs. No context is made.
 struct CudaMachine {

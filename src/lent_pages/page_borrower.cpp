@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,21 @@ namespace {
 constexpr Duration kAnswerTime = std::chrono::seconds(5);
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
+// The chunks of one lender, as the tier's memory uses them. They outlive it.
+class LentChunks final : public LentBytes {
+ public:
+  explicit LentChunks(DeviceChunks& chunks) : chunks_(chunks) {}
+  Status write(std::uint64_t offset, std::span<const std::byte> source) override {
+    return chunks_.write(offset, source);
+  }
+  Status read(std::uint64_t offset, std::span<std::byte> target) override {
+    return chunks_.read(offset, target);
+  }
+
+ private:
+  DeviceChunks& chunks_;
+};
+
 }  // namespace
 
 struct PageBorrower::Impl {
@@ -36,17 +52,23 @@ struct PageBorrower::Impl {
     PageNonce lender_nonce{};
     PageNonce nonce{};
     bool welcome = false;
-    std::int64_t size = 0;    // of its file
-    std::int64_t backed = 0;  // as it said
-    std::int64_t used = 0;    // as the memory was told
-    TimePoint next{};         // try: when to connect again; else when it must have answered
-    bool gone = false;        // there is no such loan any more
+    std::int64_t size = 0;                 // of its file, or of the chunks that are here
+    std::unique_ptr<DeviceChunks> chunks;  // null: it lends a file
+    std::vector<std::int64_t> numbers;     // of the chunks that are here, by place
+    std::int64_t backed = 0;               // as it said
+    std::int64_t used = 0;                 // as the memory was told
+    TimePoint next{};   // try: when to connect again; else when it must have answered
+    bool gone = false;  // there is no such loan any more
   };
 
   // `lent` is shared with the tier.
   Impl(std::string name, const HmacKey& link_key, std::shared_ptr<LentMemory> lent,
-       const Clock& a_clock)
-      : party(std::move(name)), key(link_key), memory(std::move(lent)), clock(a_clock) {}
+       const Clock& a_clock, OpenDeviceChunks open)
+      : party(std::move(name)),
+        key(link_key),
+        memory(std::move(lent)),
+        clock(a_clock),
+        open_chunks(std::move(open)) {}
 
   ~Impl() {
     stopping = true;
@@ -158,54 +180,124 @@ struct PageBorrower::Impl {
         hello.tag = page_proof(key, PageEnd::kBorrower, lender.lender_nonce, lender.nonce, party);
         return lender.link->send(hello).value_or(false);
       }
-      case PageMessageKind::kWelcome: return take_file(name, lender, message);
+      case PageMessageKind::kWelcome: return take_welcome(name, lender, message);
+      case PageMessageKind::kChunk: return take_chunk(name, lender, message);
       case PageMessageKind::kBacked:
         if (!lender.welcome) return false;
         lender.backed = message.bytes;
         use(name, lender);
         return true;
-      case PageMessageKind::kHello: return false;
+      case PageMessageKind::kHello:
+      case PageMessageKind::kReturned: return false;
     }
     return false;
   }
 
-  bool take_file(const std::string& name, Lender& lender, PageMessage& message) {
+  bool take_welcome(const std::string& name, Lender& lender, PageMessage& message) {
     if (lender.welcome ||
         !equal_in_constant_time(message.tag, page_proof(key, PageEnd::kLender, lender.lender_nonce,
                                                         lender.nonce, party))) {
       return refuse(name, "the lender has not the coordinator's token");
     }
-    const int seals =
-        message.descriptor.valid() ? ::fcntl(message.descriptor.get(), F_GET_SEALS) : -1;
+    return message.descriptor.valid() ? take_file(name, lender, message)
+                                      : expect_chunks(name, lender, message.bytes);
+  }
+
+  bool take_file(const std::string& name, Lender& lender, PageMessage& message) {
+    const int seals = ::fcntl(message.descriptor.get(), F_GET_SEALS);
     const auto size = shared_memory_size(message.descriptor.get(), "lent memory");
     if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || !size) {
       return refuse(name, "the memory is not sealed");
     }
     lender.size = static_cast<std::int64_t>(*size);
     lender.welcome = true;
-    memory->set(name, std::make_unique<FileDescriptor>(std::move(message.descriptor)), 0);
+    memory->set(name, lent_file(std::move(message.descriptor)), 0);
+    return true;
+  }
+
+  bool expect_chunks(const std::string& name, Lender& lender, std::int64_t chunk_bytes) {
+    if (!open_chunks) return refuse(name, "it lends a GPU's memory, which needs --device cuda:N");
+    auto chunks = open_chunks(memory->most());
+    if (!chunks) return refuse(name, chunks.error().message);
+    if ((*chunks)->chunk_bytes() != chunk_bytes) {
+      return refuse(name, "its chunks have not the size of this device's");
+    }
+    lender.chunks = *std::move(chunks);
+    lender.size = 0;
+    lender.welcome = true;
+    memory->set(name, std::make_unique<LentChunks>(*lender.chunks), 0);
+    return true;
+  }
+
+  bool take_chunk(const std::string& name, Lender& lender, const PageMessage& message) {
+    if (!lender.chunks || !message.descriptor.valid()) return false;
+    const auto place = static_cast<std::int64_t>(lender.numbers.size());
+    lender.backed = message.bytes;
+    const Status here = place < lender.chunks->chunks()
+                            ? lender.chunks->import(place, message.descriptor.get())
+                            : Status(resource_exhausted("it gives more than --borrow-pages"));
+    if (!here) {
+      give_back(lender, message.number);
+      return refuse(name, here.error().message);
+    }
+    lender.numbers.push_back(message.number);
+    lender.size += lender.chunks->chunk_bytes();
+    held += lender.chunks->chunk_bytes();
+    use(name, lender);
     return true;
   }
 
   // The lender may try again and again.
-  bool refuse(const std::string& name, const char* cause) {
+  bool refuse(const std::string& name, std::string_view cause) {
     if (std::has_single_bit(++refused)) {
       log_warning(fmt::format("--borrow-pages: {} is not used: {}", name, cause));
     }
     return false;
   }
 
-  // Tells the memory how much of the lender's file may be used.
+  // Tells the memory how much of the lender's memory may be used, and drops the chunks beyond.
   void use(const std::string& name, Lender& lender) {
     if (!lender.welcome) return;
-    const std::int64_t bytes = std::min({lender.keep, lender.backed, lender.size});
-    if (bytes == lender.used) return;
-    memory->set(name, nullptr, bytes);
+    std::int64_t bytes = std::min({lender.keep, lender.backed, lender.size});
+    if (lender.chunks) bytes -= bytes % lender.chunks->chunk_bytes();
+    if (bytes != lender.used) memory->set(name, nullptr, bytes);
     lender.used = bytes;
+    while (lender.chunks && lender.size > bytes) drop_chunk(lender);
+  }
+
+  // The last one. REQUIRES: the memory does not use it.
+  void drop_chunk(Lender& lender) {
+    const std::int64_t number = lender.numbers.back();
+    lender.numbers.pop_back();
+    lender.chunks->drop(static_cast<std::int64_t>(lender.numbers.size()));
+    lender.size -= lender.chunks->chunk_bytes();
+    held -= lender.chunks->chunk_bytes();
+    give_back(lender, number);
+  }
+
+  // Nothing more crosses to this end, and what has crossed goes back: the lender counts each chunk
+  // until it hears of it, or this process ends.
+  static void return_unread(Lender& lender) {
+    ::shutdown(lender.link->fd(), SHUT_RD);
+    for (;;) {
+      const auto message = lender.link->receive();
+      if (!message || !*message) return;
+      if ((*message)->kind == PageMessageKind::kChunk) give_back(lender, (*message)->number);
+    }
+  }
+
+  static void give_back(Lender& lender, std::int64_t number) {
+    PageMessage message;
+    message.kind = PageMessageKind::kReturned;
+    message.number = number;
+    static_cast<void>(lender.link->send(message));
   }
 
   void drop(const std::string& name, Lender& lender) {
     memory->forget(name);
+    while (!lender.numbers.empty()) drop_chunk(lender);
+    if (lender.link) return_unread(lender);
+    lender.chunks.reset();
     lender.link.reset();
     lender.welcome = false;
     lender.backed = lender.used = 0;
@@ -216,6 +308,8 @@ struct PageBorrower::Impl {
   const HmacKey key;
   const std::shared_ptr<LentMemory> memory;  // shared with the tier
   const Clock& clock;
+  const OpenDeviceChunks open_chunks;
+  std::atomic<std::int64_t> held = 0;  // chunks that are mapped
   FileDescriptor bell;
   std::atomic<bool> stopping = false;
   mutable std::mutex mutex;
@@ -237,8 +331,9 @@ PageBorrower::~PageBorrower() = default;
 Result<std::unique_ptr<PageBorrower>> PageBorrower::start(
     std::string party, const HmacKey& key,
     std::shared_ptr<LentMemory> memory,  // shared
-    const Clock& clock) {
-  auto impl = std::make_unique<Impl>(std::move(party), key, std::move(memory), clock);
+    const Clock& clock, OpenDeviceChunks open_chunks) {
+  auto impl = std::make_unique<Impl>(std::move(party), key, std::move(memory), clock,
+                                     std::move(open_chunks));
   impl->bell = FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!impl->bell.valid()) return resource_exhausted("no descriptor is free for borrowing pages");
   impl->thread = std::thread([raw = impl.get()] { raw->run(); });
@@ -253,9 +348,9 @@ void PageBorrower::set_loans(std::vector<LoanView> loans) {
 }
 
 // A message of a lender may still raise what is used while the thread does not follow the new
-// loans.
+// loans. A chunk counts until it is no longer mapped.
 std::int64_t PageBorrower::in_use() const {
-  const std::int64_t given = impl_->memory->given();
+  const std::int64_t given = std::max<std::int64_t>(impl_->memory->given(), impl_->held);
   const std::lock_guard lock(impl_->mutex);
   return impl_->done == impl_->said ? given : std::max(given, impl_->kept);
 }

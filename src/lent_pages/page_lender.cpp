@@ -1,18 +1,15 @@
 #include "lent_pages/page_lender.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
@@ -20,45 +17,36 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/large_pages.h"
 #include "base/log.h"
-#include "base/shared_memory.h"
+#include "lent_pages/chunk_part.h"
+#include "lent_pages/file_part.h"
 #include "lent_pages/page_link.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kPage = 4096;
-constexpr std::int64_t kStep = std::int64_t{32} << 20;  // of memory, between two looks at the time
 constexpr Duration kHelloTime = std::chrono::seconds(2);
 constexpr Duration kSweep = std::chrono::seconds(1);
+// After a borrower gave back what it may still use: its loan, as it knows it, is behind the grant.
+constexpr Duration kGrowAgain = std::chrono::milliseconds(250);
 constexpr std::size_t kMaxLinks = 256;
 
-std::int64_t whole_pages(std::int64_t bytes) { return bytes / kPage * kPage; }
+std::int64_t rounded_down(std::int64_t bytes, std::int64_t unit) { return bytes / unit * unit; }
 
-// The memory that the system has given for the file.
-std::int64_t taken_bytes(const FileDescriptor& file) {
-  struct stat facts{};
-  return ::fstat(file.get(), &facts) == 0 ? static_cast<std::int64_t>(facts.st_blocks) * 512 : 0;
-}
-
-bool punch(const FileDescriptor& file, std::int64_t from, std::int64_t end) {
-  if (from >= end) return true;
-  for (;;) {
-    if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, end - from) ==
-        0) {
-      return true;
-    }
-    if (errno != EINTR) return false;
+// A descriptor of the process that connected. The proof that it sends afterwards shows that it
+// still ran when this was opened, so the number is not another process's by now.
+FileDescriptor process_of(const PageLink& link) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (::getsockopt(link.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+    return {};
   }
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-// A seal against more seals, so that no borrower can seal the file against the punch.
-Result<FileDescriptor> make_file(std::int64_t bytes) {
-  ASSIGN_OR_RETURN(FileDescriptor file,
-                   create_shared_memory("sluice-lent-pages", static_cast<std::size_t>(bytes)));
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL) == 0) return file;
-  return internal_error(fmt::format("cannot seal lent memory: {}", std::strerror(errno)));
+std::unique_ptr<LentStore> make_store(PageLender::Options& options) {
+  if (options.chunks) return make_chunk_store(std::move(options.chunks), PageLender::kSpare);
+  return make_file_store(options.most, options.available, PageLender::kSpare);
 }
 
 }  // namespace
@@ -70,22 +58,26 @@ struct PageLender::Impl {
 
     PageLink link;
     PageNonce nonce;
+    FileDescriptor process;  // until there is a part
     TimePoint since;
-    std::string party;  // empty: the token is not proved
-    FileDescriptor file;
-    std::int64_t size = 0;   // of the file
-    std::int64_t given = 0;  // of it
-    std::int64_t told = -1;
-    bool broken = false;
+    std::string party;
+    std::unique_ptr<LentPart> part;  // null: the token is not proved
+    bool owes = false;               // memory that it may not use any more
+    TimePoint due{};                 // when it was to be back
+    bool told_of = false;            // the log has it
+    TimePoint grows_at{};
+    bool broken = false;   // gets nothing more, and stays here until its memory is back
+    bool is_shut = false;  // and was told so
+    bool closed = false;   // says nothing more
   };
 
-  Impl(Options given, const Clock& a_clock) : options(std::move(given)), clock(a_clock) {}
+  Impl(Options given, const Clock& a_clock)
+      : options(std::move(given)), clock(a_clock), store(make_store(options)) {}
 
   ~Impl() {
     stopping = true;
     wake();
     if (thread.joinable()) thread.join();
-    for (Borrower& borrower : borrowers) end(borrower);
   }
 
   Status open() {
@@ -108,10 +100,11 @@ struct PageLender::Impl {
     while (!stopping) {
       const Duration rest = apply();
       polled.assign({{bell.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}});
-      for (Borrower& borrower : borrowers) {
-        const bool writes = !borrower.party.empty() && borrower.told != borrower.given;
-        polled.push_back(
-            {borrower.link.fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+      for (const Borrower& borrower : borrowers) {
+        const bool writes = !borrower.broken && borrower.part && borrower.part->has_news();
+        polled.push_back({borrower.closed ? -1 : borrower.link.fd(),
+                          static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+        if (borrower.broken) polled.push_back({borrower.part->ending(), POLLIN, 0});
       }
       // Rounded up, so that a deadline is over when poll() returns.
       const auto wait = std::chrono::ceil<std::chrono::milliseconds>(rest).count();
@@ -131,6 +124,7 @@ struct PageLender::Impl {
       const auto nonce = random_page_nonce();
       if (borrowers.size() >= kMaxLinks || !nonce) continue;
       Borrower& borrower = borrowers.emplace_back(std::move(socket), *nonce);
+      borrower.process = process_of(borrower.link);
       borrower.since = clock.now();
       PageMessage challenge;
       challenge.nonce = borrower.nonce;
@@ -139,15 +133,24 @@ struct PageLender::Impl {
   }
 
   void listen_to(Borrower& borrower) {
-    while (!borrower.broken) {
+    while (!borrower.closed) {
       auto message = borrower.link.receive();
       if (!message) {
-        borrower.broken = true;
+        borrower.broken = borrower.closed = true;
         return;
       }
       if (!*message) return;
-      borrower.broken = !borrower.party.empty() || !welcome(borrower, **message);
+      const bool right = borrower.part ? hear(borrower, **message) : welcome(borrower, **message);
+      borrower.broken = borrower.broken || !right;
+      borrower.closed = !right;
     }
+  }
+
+  bool hear(Borrower& borrower, const PageMessage& message) const {
+    const std::int64_t before = borrower.part->usable();
+    if (!borrower.part->hear(message)) return false;
+    if (borrower.part->usable() < before) borrower.grows_at = clock.now() + kGrowAgain;
+    return true;
   }
 
   // False: it has not the token, or the system has no memory for it.
@@ -161,24 +164,25 @@ struct PageLender::Impl {
       }
       return false;
     }
-    auto file = make_file(options.most);
-    if (!file) {
-      log_warning(fmt::format("--lend-pages: {}", file.error().message));
+    auto part = store->open(std::move(borrower.process));
+    if (!part) {
+      if (std::has_single_bit(static_cast<std::uint64_t>(++refused))) {
+        log_warning(fmt::format("--lend-pages: {}", part.error().message));
+      }
       return false;
     }
     // A later connection of the same party takes the place of this one.
     for (Borrower& other : borrowers) {
-      if (other.party == hello.party) other.broken = true;
+      if (&other != &borrower && other.party == hello.party) other.broken = true;
     }
-    borrower.broken = false;
-    borrower.file = *std::move(file);
-    borrower.size = options.most;
+    borrower.part = *std::move(part);
     borrower.party = hello.party;
     PageMessage answer;
     answer.kind = PageMessageKind::kWelcome;
     answer.tag =
         page_proof(options.key, PageEnd::kLender, borrower.nonce, hello.nonce, hello.party);
-    return borrower.link.send(answer, borrower.file.get()).value_or(false);
+    answer.bytes = borrower.part->chunk_bytes();
+    return borrower.link.send(answer, borrower.part->descriptor()).value_or(false);
   }
 
   // Follows the grants. Returns when it is to be called again.
@@ -191,46 +195,40 @@ struct PageLender::Impl {
     }
     Duration rest = kSweep;
     const Duration taking = time_to_take(granted);
-    std::int64_t before = 0;
     // Memory comes back first, so that growth finds it free.
+    std::int64_t late = 0;
     for (Borrower& borrower : borrowers) {
-      if (borrower.party.empty() && now - borrower.since >= kHelloTime) borrower.broken = true;
-      if (borrower.broken || borrower.party.empty()) continue;
-      const PageGrant grant = grant_of(granted, borrower);
-      const bool recalled = grant.keep < grant.bytes;
-      const Duration left = grant.until - now - taking;
-      const bool begins = recalled && left <= Duration{0};
-      if (recalled && !begins) rest = std::min(rest, left);
-      const std::int64_t bytes = whole_pages(
-          std::clamp<std::int64_t>(begins ? grant.keep : grant.bytes, 0, borrower.size));
-      if (bytes < borrower.given) {
-        const bool taken = take(borrower, std::max(bytes, borrower.given - kStep));
-        if (taken && borrower.given > bytes) rest = Duration{0};
-        if (recalled && borrower.given == bytes) note_return(clock.now() - grant.until);
-      } else if (taken_bytes(borrower.file) > borrower.given) {
-        static_cast<void>(take(borrower, borrower.given));  // a hole that was filled again
+      if (!borrower.part && now - borrower.since >= kHelloTime) borrower.broken = true;
+      if (borrower.broken || !borrower.part) continue;
+      rest = std::min(rest, shrink(borrower, grant_of(granted, borrower), now, taking));
+      if (borrower.owes && now >= borrower.due) {
+        late += borrower.part->given() - borrower.part->usable();
       }
-      before += borrower.given;
     }
+    std::int64_t before = 0;
+    for (const Borrower& borrower : borrowers) before += given(borrower);
     for (Borrower& borrower : borrowers) {
-      const auto found = granted.find(borrower.party);
-      if (borrower.broken || found == granted.end() || found->second.keep < found->second.bytes) {
-        continue;
-      }
-      const std::int64_t wanted = whole_pages(std::min(found->second.bytes, borrower.size));
-      const std::int64_t bytes =
-          std::min({wanted, borrower.given + kStep, borrower.given + options.most - before});
-      if (bytes <= borrower.given) continue;
-      before -= borrower.given;
-      if (grow(borrower, bytes) && bytes < wanted) rest = Duration{0};
-      before += borrower.given;
+      if (borrower.broken || !borrower.part) continue;
+      before -= given(borrower);
+      rest = std::min(rest, grow(borrower, grant_of(granted, borrower), now, before));
+      before += given(borrower);
     }
     count();
-    for (Borrower& borrower : borrowers) tell(borrower);
-    std::erase_if(borrowers, [](Borrower& borrower) {
-      if (borrower.broken) end(borrower);
-      return borrower.broken;
+    for (Borrower& borrower : borrowers) {
+      if (!borrower.broken && borrower.part && !borrower.part->tell(borrower.link)) {
+        borrower.broken = true;
+      }
+    }
+    std::erase_if(borrowers, [](const Borrower& borrower) {
+      return borrower.broken && (!borrower.part || borrower.part->end());
     });
+    for (Borrower& borrower : borrowers) {
+      if (!borrower.broken) continue;
+      late += given(borrower);
+      // It may still say what it gives back.
+      if (!std::exchange(borrower.is_shut, true)) ::shutdown(borrower.link.fd(), SHUT_WR);
+    }
+    overdue = late;
     count();
     return rest;
   }
@@ -240,79 +238,86 @@ struct PageLender::Impl {
     const auto found = granted.find(borrower.party);
     return found == granted.end() ? PageGrant{} : found->second;
   }
+  static std::int64_t given(const Borrower& borrower) {
+    return borrower.part ? borrower.part->given() : 0;
+  }
 
   // How long the holes of all recalls take: one thread punches them.
   Duration time_to_take(const Grants& granted) const {
     std::int64_t bytes = 0;
     for (const Borrower& borrower : borrowers) {
       const PageGrant grant = grant_of(granted, borrower);
-      if (borrower.broken || grant.keep >= grant.bytes) continue;
-      bytes += std::max<std::int64_t>(borrower.given - grant.keep, 0);
+      if (borrower.broken || !borrower.part || grant.keep >= grant.bytes) continue;
+      bytes += std::max<std::int64_t>(borrower.part->usable() - grant.keep, 0);
     }
     return from_seconds(static_cast<double>(bytes) / options.take_rate);
   }
 
-  bool take(Borrower& borrower, std::int64_t bytes) {
-    if (!punch(borrower.file, bytes, borrower.size)) {
-      log_error(fmt::format("--lend-pages: memory cannot be taken back from {}: {}", borrower.party,
-                            std::strerror(errno)));
-      return false;
+  // Takes back what the borrower may not use any more. Returns when it is to be called again.
+  Duration shrink(Borrower& borrower, const PageGrant& grant, TimePoint now, Duration taking) {
+    LentPart& part = *borrower.part;
+    Duration rest = kSweep;
+    const bool recalled = grant.keep < grant.bytes;
+    // A borrower whose consent it needs hears of it at once.
+    const Duration left = part.by_consent() ? Duration{0} : grant.until - now - taking;
+    const bool begins = recalled && left <= Duration{0};
+    if (recalled && !begins) rest = left;
+    const std::int64_t bytes = rounded_down(
+        std::clamp<std::int64_t>(begins ? grant.keep : grant.bytes, 0, part.size()), part.unit());
+    if (part.given() > bytes && !std::exchange(borrower.owes, true)) borrower.due = now + kSweep;
+    if (recalled) borrower.due = grant.until;
+    if (bytes < part.usable() || part.counted() > part.given()) {
+      const Status taken = part.take(std::min(bytes, part.usable()));  // or a hole filled again
+      if (!taken) {
+        log_error(fmt::format("--lend-pages: memory cannot be taken back from {}: {}",
+                              borrower.party, taken.error().message));
+      } else if (part.usable() > bytes) {
+        rest = Duration{0};
+      }
     }
-    borrower.given = bytes;
-    return true;
+    if (!borrower.owes) return rest;
+    if (part.given() <= bytes) {
+      if (recalled) note_return(clock.now() - grant.until);
+      borrower.owes = borrower.told_of = false;
+    } else if (part.by_consent() && now < borrower.due) {
+      rest = std::min(rest, borrower.due - now);
+    } else if (part.by_consent() && now >= borrower.due + kSweep) {
+      tell_of(borrower, part.given() - bytes);
+    }
+    return rest;
   }
 
-  // The system gives the memory now, to this process.
-  bool grow(Borrower& borrower, std::int64_t bytes) {
-    const std::int64_t step = bytes - borrower.given;
-    const bool there = !options.available || options.available() >= step + kSpare;
-    if (there) ask_for_large_pages(borrower, step);
-    if (there && ::fallocate(borrower.file.get(), 0, borrower.given, step) == 0) {
-      borrower.given = bytes;
-      return true;
-    }
-    // The call may have got a part before it failed.
-    if (there) static_cast<void>(punch(borrower.file, borrower.given, borrower.size));
-    if (!std::exchange(short_of_memory, true)) {
-      log_warning("--lend-pages: the system has no memory to lend more");
-    }
-    return false;
-  }
-
-  // Large pages go back to the system some fifty times as fast as small ones. The range begins with
-  // the last 2 MiB that an earlier step did not fill.
-  void ask_for_large_pages(const Borrower& borrower, std::int64_t step) {
-    const std::int64_t from = borrower.given / kLargePageBytes * kLargePageBytes;
-    if (take_large_pages(borrower.file.get(), from, borrower.given + step - from)) return;
-    if (std::exchange(has_small_pages, true)) return;
+  static void tell_of(Borrower& borrower, std::int64_t bytes) {
+    if (std::exchange(borrower.told_of, true)) return;
     log_warning(fmt::format(
-        "--lend-pages: the system gave no large pages for shared memory (shmem_enabled: {}), so "
-        "1 GiB needs more than 100 ms to come back; to change that: {}",
-        shared_large_page_rule(), kLargePageAdvice));
+        "--lend-pages: {} has not given back {} MiB of the GPU's memory, which cannot be taken "
+        "from a process; they are back when it gives them back or ends",
+        borrower.party, bytes >> 20));
   }
 
-  void tell(Borrower& borrower) {
-    if (borrower.broken || borrower.party.empty() || borrower.told == borrower.given) return;
-    PageMessage message;
-    message.kind = PageMessageKind::kBacked;
-    message.bytes = borrower.given;
-    const auto sent = borrower.link.send(message);
-    if (!sent) borrower.broken = true;
-    if (sent && *sent) borrower.told = borrower.given;  // else again, when the socket accepts it
-  }
-
-  static void end(Borrower& borrower) {
-    // The borrower may still have the file open.
-    if (borrower.file.valid()) static_cast<void>(punch(borrower.file, 0, borrower.size));
+  // Gives the borrower more, by a step. `others`: what all others have.
+  Duration grow(Borrower& borrower, const PageGrant& grant, TimePoint now, std::int64_t others) {
+    LentPart& part = *borrower.part;
+    if (grant.keep < grant.bytes) return kSweep;
+    const std::int64_t wanted =
+        rounded_down(std::min({grant.bytes, part.size(), options.most - others}), part.unit());
+    if (wanted <= part.usable()) return kSweep;
+    if (now < borrower.grows_at) return borrower.grows_at - now;
+    const Status grown = part.grow(std::min(wanted, part.usable() + part.step()));
+    if (grown) return part.usable() < wanted ? Duration{0} : kSweep;
+    if (!std::exchange(short_of_memory, true)) {
+      log_warning(fmt::format("--lend-pages: {}", grown.error().message));
+    }
+    return kSweep;
   }
 
   void count() {
     std::int64_t bytes = 0;
     std::int32_t there = 0;
     for (const Borrower& borrower : borrowers) {
-      if (borrower.party.empty()) continue;
-      bytes += std::max(borrower.given, taken_bytes(borrower.file));
-      ++there;
+      if (!borrower.part) continue;
+      bytes += borrower.part->counted();
+      there += borrower.broken ? 0 : 1;
     }
     backed = bytes;
     connected = there;
@@ -324,12 +329,14 @@ struct PageLender::Impl {
     }
   }
 
-  const Options options;
+  Options options;
   const Clock& clock;
+  const std::unique_ptr<LentStore> store;
   FileDescriptor listener;
   FileDescriptor bell;
   std::atomic<bool> stopping = false;
   std::atomic<std::int64_t> backed = 0;
+  std::atomic<std::int64_t> overdue = 0;
   std::atomic<std::int32_t> connected = 0;
   std::atomic<std::int64_t> refused = 0;
   std::atomic<Duration> latest{Duration{0}};
@@ -338,16 +345,15 @@ struct PageLender::Impl {
   // Used by the thread only.
   std::list<Borrower> borrowers;
   bool short_of_memory = false;  // the log has it
-  bool has_small_pages = false;  // the log has it
   std::thread thread;
 };
 
 PageLender::PageLender(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PageLender::~PageLender() = default;
 
-Result<std::unique_ptr<PageLender>> PageLender::start(const Options& options, const Clock& clock) {
+Result<std::unique_ptr<PageLender>> PageLender::start(Options options, const Clock& clock) {
   CHECK(options.most > 0 && options.take_rate > 0);
-  auto impl = std::make_unique<Impl>(options, clock);
+  auto impl = std::make_unique<Impl>(std::move(options), clock);
   RETURN_IF_ERROR(impl->open());
   return std::unique_ptr<PageLender>(new PageLender(std::move(impl)));
 }
@@ -362,6 +368,7 @@ void PageLender::set_grants(std::vector<PageGrant> grants) {
 }
 
 std::int64_t PageLender::backed() const { return impl_->backed; }
+std::int64_t PageLender::overdue() const { return impl_->overdue; }
 std::int32_t PageLender::borrowers() const { return impl_->connected; }
 std::int64_t PageLender::refused() const { return impl_->refused; }
 Duration PageLender::latest_return() const { return impl_->latest; }

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,12 +20,14 @@
 #include "lent_pages/page_borrower.h"
 #include "lent_pages/page_lender.h"
 #include "lent_pages/page_link.h"
-#include "offload/lent_tier.h"
 #include "tests/support/aligned_mapping.h"
-#include "tests/support/tier_moves.h"
+#include "tests/support/borrowing.h"
 
 namespace sluice {
 namespace {
+
+using test::await;
+using test::loan;
 
 // SLUICE_LEND_MIB: for figures of PagesComeBackFromAStoppedBorrower, with blocks as large as KV
 // blocks are; the other tests need the default.
@@ -35,23 +36,7 @@ const std::int64_t kPage = given_mib != nullptr ? 256 << 10 : 4096;
 const std::int64_t kLoan =
     given_mib != nullptr ? std::int64_t{std::atoi(given_mib)} << 20 : 64 * kPage;
 const std::int64_t kMost = 4 * kLoan;
-const auto kPages = static_cast<std::int32_t>(kLoan / kPage);
-const auto kBytes = static_cast<std::uint64_t>(kPage - 96);
-constexpr std::string_view kToken = "0123456789abcdef";
-
-std::string unique_socket() {
-  static int count = 0;
-  return "sluice-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
-}
-
-// True states only: a test that waits longer than this has failed.
-bool await(const std::function<bool()>& test) {
-  for (int i = 0; i < 60'000; ++i) {
-    if (test()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
+constexpr std::string_view kToken = test::kLendToken;
 
 // The file that a lender gives to the party "b", which proves the token by this link.
 FileDescriptor lent_file(PageLink& link) {
@@ -59,47 +44,16 @@ FileDescriptor lent_file(PageLink& link) {
   EXPECT_TRUE(await([&] {
     auto message = link.receive();
     if (!message || !*message) return false;
-    if ((*message)->kind == PageMessageKind::kChallenge) {
-      PageMessage hello;
-      hello.kind = PageMessageKind::kHello;
-      hello.party = "b";
-      hello.tag = page_proof(page_link_key(kToken), PageEnd::kBorrower, (*message)->nonce, {}, "b");
-      EXPECT_TRUE(*link.send(hello));
-    }
+    if ((*message)->kind == PageMessageKind::kChallenge) test::prove(link, (*message)->nonce, "b");
     if ((*message)->kind == PageMessageKind::kWelcome) file = std::move((*message)->descriptor);
     return file.valid();
   }));
   return file;
 }
 
-LoanView loan(const std::string& socket, std::int64_t bytes, std::int64_t keep) {
-  return {"lender/pages", "lender", bytes, keep, socket};
-}
-
-std::vector<std::byte> contents(std::int32_t page) {
-  return test::random_block(kBytes, static_cast<std::uint64_t>(page));
-}
-
-// The borrower's side: memory, tier and the thread that speaks to the lender.
-struct Borrowing {
-  Borrowing(const std::string& party, std::string_view token)
-      : borrower(*PageBorrower::start(party, page_link_key(token), memory, clock)) {}
-
-  static TierPage at(std::int32_t page) {
-    return {.page = page, .group = 0, .name = {1, 2}, .tenant = {}};
-  }
-  bool save(std::int32_t page) {
-    return test::save_block(*tier, at(page), contents(page)).has_value();
-  }
-  // The block is exact, or a miss.
-  bool load(std::int32_t page) {
-    return test::load_exactly(*tier, at(page), contents(page)).has_value();
-  }
-
-  SystemClock clock;
-  std::shared_ptr<LentMemory> memory = std::make_shared<LentMemory>(kMost);  // shared with the tier
-  std::unique_ptr<LentTier> tier = *LentTier::open(memory, kBytes);
-  std::unique_ptr<PageBorrower> borrower;
+struct FileBorrowing : test::Borrowing {
+  FileBorrowing(const std::string& party, std::string_view token)
+      : test::Borrowing(party, token, kMost, {}, {.page = kPage}) {}
 };
 
 class LentPagesTest : public testing::Test {
@@ -111,13 +65,13 @@ class LentPagesTest : public testing::Test {
   void grant(std::int64_t bytes) { lender_->set_grants({{"b", bytes, bytes, {}}}); }
 
   SystemClock clock_;
-  const std::string socket_ = unique_socket();
+  const std::string socket_ = test::unique_socket();
   std::unique_ptr<PageLender> lender_;
 };
 
 TEST_F(LentPagesTest, APageGoesThereAndBack) {
   start();
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   ASSERT_TRUE(await([&] { return lender_->borrowers() == 1; }));
   EXPECT_EQ(lender_->backed(), 0);
@@ -143,7 +97,7 @@ TEST_F(LentPagesTest, APageGoesThereAndBack) {
 TEST_F(LentPagesTest, OnlyHoldersOfTheTokenLendAndBorrow) {
   start("another token, of another operator");
   grant(kLoan);
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   ASSERT_TRUE(await([&] { return lender_->refused() > 1; }));  // it tries again
   EXPECT_EQ(lender_->borrowers(), 0);
@@ -153,7 +107,7 @@ TEST_F(LentPagesTest, OnlyHoldersOfTheTokenLendAndBorrow) {
 TEST_F(LentPagesTest, ABorrowerTakesNothingFromALenderWithoutTheToken) {
   // It says what a lender says, and cannot prove the token.
   FileDescriptor listener = *listen_for_pages(socket_);
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   pollfd ready{listener.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&ready, 1, 60'000), 1);
@@ -191,7 +145,7 @@ TEST_F(LentPagesTest, WrongMessagesEndALinkAndNothingElse) {
   ASSERT_EQ(::send(raw.get(), "x", 1, 0), 1);
   EXPECT_EQ(lender_->backed(), 0);
   // The next one is served.
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   grant(kLoan);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   EXPECT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
@@ -199,7 +153,7 @@ TEST_F(LentPagesTest, WrongMessagesEndALinkAndNothingElse) {
 
 TEST_F(LentPagesTest, ALenderThatEndsTakesItsMemoryWithIt) {
   start();
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   grant(kLoan);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
@@ -222,10 +176,10 @@ TEST_F(LentPagesTest, LargeRecallsBeginBeforeTheirDeadline) {
   PageLender::Options options{
       .socket = socket_, .key = page_link_key(kToken), .most = large + kLoan};
   options.take_rate = static_cast<double>(large) / 7200;
-  lender_ = *PageLender::start(options, clock_);
-  Borrowing b("b", kToken);
+  lender_ = *PageLender::start(std::move(options), clock_);
+  FileBorrowing b("b", kToken);
   b.borrower->set_loans({loan(socket_, large, large)});
-  Borrowing c("c", kToken);
+  FileBorrowing c("c", kToken);
   c.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   lender_->set_grants({{"b", large, large, {}}, {"c", kLoan, kLoan, {}}});
   ASSERT_TRUE(await([&] { return lender_->backed() == large + kLoan; }));
@@ -279,7 +233,7 @@ TEST_F(LentPagesTest, LentMemoryIsInLargePages) {
 // Takes and punches while loads run: each is exact or a miss.
 TEST_F(LentPagesTest, AHoleInTheMiddleOfAReadIsAMiss) {
   start();
-  Borrowing b("b", kToken);
+  FileBorrowing b("b", kToken);
   grant(kLoan);
   b.borrower->set_loans({loan(socket_, kLoan, kLoan)});
   ASSERT_TRUE(await([&] { return b.memory->usable() == kLoan; }));
@@ -308,71 +262,8 @@ TEST_F(LentPagesTest, AHoleInTheMiddleOfAReadIsAMiss) {
 
 // ---------------------------------------------------------------- processes
 
-// A process with a borrower that saves pages all the time, in all of its loan.
-class BorrowerProcess {
- public:
-  explicit BorrowerProcess(const std::string& socket) {
-    int orders[2];
-    int answers[2];
-    EXPECT_EQ(::pipe2(orders, O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(answers, O_CLOEXEC), 0);
-    process_ = ::fork();
-    if (process_ == 0) {
-      ::close(orders[1]);
-      ::close(answers[0]);
-      live(socket, orders[0], answers[1]);
-    }
-    ::close(orders[0]);
-    ::close(answers[1]);
-    orders_ = FileDescriptor(orders[1]);
-    answers_ = FileDescriptor(answers[0]);
-  }
-  ~BorrowerProcess() {
-    signal(SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-  }
-  void signal(int number) const { ::kill(process_, number); }
-  // All of its threads have stopped.
-  void stop() const {
-    signal(SIGSTOP);
-    int status = 0;
-    ASSERT_EQ(::waitpid(process_, &status, WUNTRACED), process_);
-    ASSERT_TRUE(WIFSTOPPED(status));
-  }
-  // Returns once it has written to all of the loan, and goes on.
-  bool fill() const {
-    char answer = 0;
-    return ::write(orders_.get(), "f", 1) == 1 && ::read(answers_.get(), &answer, 1) == 1;
-  }
-
- private:
-  [[noreturn]] static void live(const std::string& socket, int orders, int answers) {
-    Borrowing b("b", kToken);
-    b.borrower->set_loans({loan(socket, kLoan, kLoan)});
-    int left = -1;  // saves until the answer
-    for (int i = 0;; ++i) {
-      pollfd order{orders, POLLIN, 0};
-      char byte = 0;
-      if (::poll(&order, 1, 0) == 1) {
-        if (::read(orders, &byte, 1) != 1) ::_exit(0);  // the test is over
-        left = kPages;
-      }
-      if (b.memory->usable() < kLoan) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        continue;
-      }
-      if (b.save(i % kPages) && left > 0 && --left == 0 && ::write(answers, "u", 1) != 1)
-        ::_exit(0);
-    }
-  }
-
-  pid_t process_ = -1;
-  FileDescriptor orders_;
-  FileDescriptor answers_;
-};
-
 TEST_F(LentPagesTest, ABorrowerThatDiesGivesItsMemoryBack) {
-  const BorrowerProcess process(socket_);
+  const test::BorrowerProcess process(socket_, kLoan, {}, {.page = kPage});
   start();
   grant(kLoan);
   ASSERT_TRUE(process.fill());
@@ -385,7 +276,7 @@ TEST_F(LentPagesTest, ABorrowerThatDiesGivesItsMemoryBack) {
 TEST_F(LentPagesTest, PagesComeBackFromAStoppedBorrower) {
   const char* const given = std::getenv("SLUICE_LEND_TRIALS");
   const int trials = given != nullptr ? std::atoi(given) : 20;
-  const BorrowerProcess process(socket_);
+  const test::BorrowerProcess process(socket_, kLoan, {}, {.page = kPage});
   start();
   for (int i = 0; i < trials; ++i) {
     grant(kLoan);

@@ -19,7 +19,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kMagic{"sluicepg", 8};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kPartyBytes = 64;
 constexpr int kBacklog = 64;
 
@@ -32,8 +32,9 @@ struct Wire {
   std::byte tag[32];
   char party[kPartyBytes];
   std::int64_t bytes;
+  std::int64_t number;
 };
-static_assert(sizeof(Wire) == 152);
+static_assert(sizeof(Wire) == 160);
 
 struct Address {
   sockaddr_un name{};
@@ -123,6 +124,7 @@ Result<bool> PageLink::send(const PageMessage& message, int descriptor) {
   CHECK(message.party.size() <= kPartyBytes);
   std::memcpy(wire.party, message.party.data(), message.party.size());
   wire.bytes = message.bytes;
+  wire.number = message.number;
   if (send_with_descriptor(fd(), std::as_bytes(std::span(&wire, 1)), descriptor) >= 0) return true;
   if (must_wait()) return false;
   return unavailable(fmt::format("the socket of pages: {}", std::strerror(errno)));
@@ -138,7 +140,7 @@ Result<std::optional<PageMessage>> PageLink::receive() {
   message.descriptor = std::move(received.descriptor);
   if (received.count != sizeof(wire) || received.is_cut ||
       std::memcmp(wire.magic, kMagic.data(), kMagic.size()) != 0 || wire.version != kVersion ||
-      wire.bytes < 0) {
+      wire.bytes < 0 || wire.number < 0) {
     return invalid_argument("a message of the socket of pages is not of this version");
   }
   message.kind = static_cast<PageMessageKind>(wire.kind);
@@ -146,6 +148,7 @@ Result<std::optional<PageMessage>> PageLink::receive() {
   std::memcpy(message.tag.data(), wire.tag, sizeof(wire.tag));
   message.party.assign(wire.party, strnlen(wire.party, kPartyBytes));
   message.bytes = wire.bytes;
+  message.number = wire.number;
   return std::optional(std::move(message));
 }
 

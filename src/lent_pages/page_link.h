@@ -4,8 +4,13 @@
 //
 //   lender   kChallenge  its nonce
 //   borrower kHello      its nonce, its party, a tag over both nonces and the party
-//   lender   kWelcome    a tag of its own over the same; with it the descriptor of the memory
+//   lender   kWelcome    a tag of its own over the same; with it the descriptor of the memory, or,
+//   of
+//                        a lender of chunks, the `bytes` of a chunk
+//   lender   kChunk      the descriptor of one more chunk, and its `number`; `bytes` as kBacked
 //   lender   kBacked     the first `bytes` of the memory may be used; as often as that changes
+//   borrower kReturned   it has dropped the chunk with this `number`, and nothing of it is left
+//   there
 //
 // Sends and receives without waiting. A message of another size or version is an error of the link.
 // Threads: one owner. Units: bytes.
@@ -27,7 +32,14 @@ namespace sluice {
 // The key of the proofs, from the coordinator's token.
 HmacKey page_link_key(std::string_view token);
 
-enum class PageMessageKind : std::uint32_t { kChallenge = 1, kHello, kWelcome, kBacked };
+enum class PageMessageKind : std::uint32_t {
+  kChallenge = 1,
+  kHello,
+  kWelcome,
+  kBacked,
+  kChunk,
+  kReturned,
+};
 
 using PageNonce = std::array<std::byte, 32>;
 
@@ -37,6 +49,7 @@ struct PageMessage {
   HmacTag tag{};
   std::string party = {};  // at most 64 characters
   std::int64_t bytes = 0;
+  std::int64_t number = 0;
   FileDescriptor descriptor = {};  // received with it
 };
 

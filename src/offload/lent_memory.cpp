@@ -12,17 +12,17 @@ std::size_t at(std::int32_t slot) { return static_cast<std::size_t>(slot); }
 
 }  // namespace
 
-void LentMemory::set(const std::string& lender, std::unique_ptr<FileDescriptor> file,
+void LentMemory::set(const std::string& lender, std::unique_ptr<LentBytes> memory,
                      std::int64_t bytes) {
   std::unique_lock lock(mutex_);
-  if (file == nullptr && !lenders_.contains(lender)) return;
+  if (memory == nullptr && !lenders_.contains(lender)) return;
   Lender& l = lenders_[lender];
-  if (file != nullptr) {
-    // The blocks of the file before are lost. Its moves end first, because they have its number.
+  if (memory != nullptr) {
+    // The blocks of the memory before are lost. Its moves end first, because they use it.
     l.bytes = 0;
     fit(l);
     quiet_.wait(lock, [&] { return std::ranges::all_of(l.busy, [](auto n) { return n == 0; }); });
-    l.file = std::move(file);
+    l.memory = std::move(memory);
   }
   l.bytes = bytes;
   fit(l);
@@ -95,7 +95,7 @@ LentMemory::Slot LentMemory::take_slot(const std::string& name, std::int32_t ind
   Lender& lender = lenders_.at(name);
   lender.free.erase(index);
   ++lender.busy[at(index)];
-  return {name, index, lender.file->get(), static_cast<std::uint64_t>(index * page_bytes_)};
+  return {name, index, lender.memory.get(), static_cast<std::uint64_t>(index * page_bytes_)};
 }
 
 std::optional<LentMemory::Slot> LentMemory::begin_save(std::int32_t page) {

@@ -1,9 +1,6 @@
 // LentMemory: memory of other processes in which a tier keeps pages, divided into slots of one
-// page. Each lender gives a file of memory (sealed, so that it never becomes shorter) and says how
-// much of it may be used. That amount falls and rises at any time; the blocks beyond it are lost.
-//
-// The bytes are reached by reads and writes of the file only, never through a mapping: a lender may
-// punch a hole, or change what it likes, without any effect but on what is read.
+// page. Each lender gives LentBytes and says how much of them may be used. That amount falls and
+// rises at any time; the blocks beyond it are lost.
 // Owner: shared by the tier and by the side that speaks to lenders. Threads: any. Units: bytes.
 #pragma once
 
@@ -17,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "offload/lent_bytes.h"
 
 namespace sluice {
 
@@ -28,10 +25,10 @@ class LentMemory {
 
   // ---------------------------------------------------------------- the side of the lenders
 
-  // The first `bytes` of this lender's file may be used from now on. Returns when no read or write
-  // of what is beyond is under way. A null `file`: the one that the lender has. One thread calls
-  // this and forget().
-  void set(const std::string& lender, std::unique_ptr<FileDescriptor> file, std::int64_t bytes);
+  // The first `bytes` of this lender's memory may be used from now on. Returns when no read or
+  // write of what is beyond is under way. A null `memory`: the one that the lender has. One thread
+  // calls this and forget().
+  void set(const std::string& lender, std::unique_ptr<LentBytes> memory, std::int64_t bytes);
   void forget(const std::string& lender);
   std::int64_t most() const { return most_; }
   std::int64_t usable() const;  // in whole pages, of all lenders; before use_pages(): 0
@@ -40,11 +37,11 @@ class LentMemory {
 
   // ---------------------------------------------------------------- the tier
 
-  // A place in a lender's file. The file stays open until the slot was given back by end().
+  // A place in a lender's memory, which stays there until the slot was given back by end().
   struct Slot {
     std::string lender;
     std::int32_t index = 0;
-    int fd = -1;
+    LentBytes* memory = nullptr;
     std::uint64_t offset = 0;
   };
 
@@ -64,7 +61,7 @@ class LentMemory {
   static constexpr std::int32_t kFree = -1;
 
   struct Lender {
-    std::unique_ptr<FileDescriptor> file;
+    std::unique_ptr<LentBytes> memory;
     std::int64_t bytes = 0;           // that may be used
     std::vector<std::int32_t> pages;  // by slot: the page, or kFree
     std::vector<std::int32_t> busy;   // by slot: moves under way

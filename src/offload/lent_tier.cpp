@@ -4,13 +4,9 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
-#include "offload/file_io.h"
 #include "offload/move_queue.h"
 #include "offload/page_format.h"
 
@@ -54,15 +50,14 @@ struct LentTier::Impl {
     record.group = static_cast<std::uint32_t>(job.page.group);
     format.seal_block(record, static_cast<std::uint64_t>(page), {job.source, block_bytes()},
                       buffer);
-    const bool written = write_at(slot->fd, buffer, slot->offset);
-    const int cause = errno;
+    const Status written = slot->memory->write(slot->offset, buffer);
     record_of(job) = record;
-    if (!memory->end(page, *slot, written)) {
+    if (!memory->end(page, *slot, written.has_value())) {
       return resource_exhausted("the lent memory was taken back");
     }
     if (written) return {};
     return resource_exhausted(
-        fmt::format("lent memory cannot be written: {}", std::strerror(cause)));
+        fmt::format("lent memory cannot be written: {}", written.error().message));
   }
 
   // The bytes are copied first. Nothing is taken from the copy that was not checked.
@@ -75,7 +70,7 @@ struct LentTier::Impl {
     }
     const auto slot = memory->begin_load(page);
     if (!slot) return not_found("the lent memory was taken back");
-    const bool read = read_at(slot->fd, buffer, slot->offset);
+    const Status read = slot->memory->read(slot->offset, buffer);
     memory->end(page, *slot, true);
     if (!read || !format.open_block(record, static_cast<std::uint64_t>(page), buffer,
                                     {job.target, block_bytes()})) {

@@ -36,7 +36,7 @@ class LentTierTest : public testing::Test {
     auto file = create_shared_memory("lent", static_cast<std::size_t>(16 * kPage));
     EXPECT_TRUE(file);
     files_[lender] = FileDescriptor(::dup(file->get()));
-    memory_->set(lender, std::make_unique<FileDescriptor>(*std::move(file)), pages * kPage);
+    memory_->set(lender, lent_file(*std::move(file)), pages * kPage);
     return files_[lender].get();
   }
   bool save(std::int32_t page, std::uint64_t seed) {

@@ -184,6 +184,9 @@ void ServerMetrics::write_lending(PrometheusWriter& writer) const {
   write_number(writer, lending_->pressed ? 1 : 0);
   writer.gauge("kv_pages_lent_bytes", "Memory of this process that others use as a tier.");
   write_number(writer, static_cast<double>(lending_->pages_lent_bytes));
+  writer.gauge("kv_pages_overdue_bytes",
+               "The part of it that borrowers have not given back in time.");
+  write_number(writer, static_cast<double>(lending_->pages_overdue_bytes));
   writer.counter("kv_pages_revoked_total", "Times that such memory was taken back by force.");
   write_number(writer, static_cast<double>(lending_->pages_revoked));
   writer.gauge("kv_pages_borrowed_bytes",

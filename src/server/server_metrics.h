@@ -81,6 +81,7 @@ struct LendingGauges {
   std::uint64_t recalls = 0;        // since the start
   // Leases of pages.
   std::int64_t pages_lent_bytes = 0;
+  std::int64_t pages_overdue_bytes = 0;
   std::uint64_t pages_revoked = 0;  // times, since the start
   std::int64_t pages_borrowed_bytes = 0;
   bool pressed = false;  // the system is short of memory, so the limit is lower

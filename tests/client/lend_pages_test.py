@@ -1,5 +1,6 @@
 """A server that keeps KV blocks in memory of another server (docs/elastic-memory.md)."""
 
+import os
 import signal
 import subprocess
 
@@ -107,6 +108,9 @@ def test_options_that_do_not_go_together(coordinator):
     assert "prefix cache" in refused(*lend, "--borrow-pages", "1MiB",
                                      "--no-enable-prefix-caching")
     assert "MIN is above MAX" in refused("--kv-cache-memory", "2MiB-1MiB")
+    if not os.path.exists("/dev/nvidiactl"):
+        assert "--lend-pages: cuda:0: " in refused_at_load(*lend, "--device", "cuda:0",
+                                                           "--lend-pages", "16MiB")
     small = refused_at_load(*lend, "--borrow-pages", "1KiB")
     assert "--borrow-pages" in small and "no room for a block" in small
 

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "device/cuda/cublas_lt.h"
+#include "device/cuda/cuda_chunks.h"
 #include "device/cuda/device_impl.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
@@ -42,6 +43,12 @@ Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& o
                     index, library.error().message));
   }
   return cuda::make_device(*api, index, options, library ? &*library : nullptr);
+}
+
+Result<std::unique_ptr<DeviceChunks>> make_cuda_chunks(int index, std::int64_t bytes) {
+  auto api = cuda::open_driver();
+  if (!api) return with_context(fmt::format("cuda:{}", index), std::move(api).error());
+  return cuda::make_chunks(*api, index, bytes);
 }
 
 Result<CudaMachine> inspect_cuda() {

@@ -51,7 +51,6 @@ Result<VirtualMemory> VirtualMemory::create(Gpu& gpu) {
 Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
   if (bytes == 0) return invalid_argument("reserving device addresses: 0 bytes requested");
   RETURN_IF_ERROR(gpu_->make_current());
-  const DriverApi& api = gpu_->api();
   bytes = round_up(bytes, chunk_bytes_);
   for (const std::size_t area : kAreas) {
     for (std::size_t slot = 0; slot < kSlotsOfArea; ++slot) {
@@ -60,17 +59,23 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
       if (got) return take_range(wanted, bytes);
     }
   }
-  CUdeviceptr anywhere = 0;
   const std::string what =
       fmt::format("{}: reserving {} bytes of device addresses: none of {} slots is free",
                   gpu_->name(), bytes, kSlotsOfArea * static_cast<int>(std::size(kAreas)));
-  if (auto status = cuda::check(api, api.cuMemAddressReserve(&anywhere, bytes, 0, 0, 0), what);
-      !status) {
-    return unavailable(std::move(status).error().message);
-  }
+  auto range = reserve_anywhere(bytes);
+  if (!range) return unavailable(fmt::format("{}; {}", what, range.error().message));
   log_warning(fmt::format("{}; the driver chose {:#x}, which may differ in another process", what,
-                          anywhere));
-  return take_range(anywhere, bytes);
+                          address_of(range->base)));
+  return range;
+}
+
+Result<AddressRange> VirtualMemory::reserve_anywhere(std::size_t bytes) {
+  RETURN_IF_ERROR(gpu_->make_current());
+  bytes = round_up(bytes, chunk_bytes_);
+  CUdeviceptr base = 0;
+  RETURN_IF_ERROR(gpu_->check(gpu_->api().cuMemAddressReserve(&base, bytes, 0, 0, 0),
+                              fmt::format("reserving {} bytes of device addresses", bytes)));
+  return take_range(base, bytes);
 }
 
 Result<bool> VirtualMemory::reserve_base(CUdeviceptr wanted, std::size_t bytes) {

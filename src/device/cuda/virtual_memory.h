@@ -36,6 +36,8 @@ class VirtualMemory {
   // driver does not grant that. unback() waits for both streams.
   Result<AddressRange> reserve(std::size_t bytes);
   Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes);
+  // Where the driver likes: for memory whose addresses no graph has.
+  Result<AddressRange> reserve_anywhere(std::size_t bytes);
   void release(AddressRange range);
   Status back(AddressRange range, std::size_t offset, std::size_t bytes, const Backing& backing);
   void unback(AddressRange range, std::size_t offset, std::size_t bytes);
