@@ -3,8 +3,7 @@
 //   wait although a slot is free for them. It asks for as much as it has, kSmallestStep at least,
 //   so a burst reaches any size in a few steps.
 // - It offers memory when it has been calm for kCalm: no sequence waits and less than kLowUse of
-// its
-//   limit is used. It keeps twice its use.
+//   its limit is used. It keeps twice its use.
 // Between the two thresholds it does neither, so that memory does not move back and forth.
 // Owner: LendingAgent. Pure; one thread. Units: bytes.
 #pragma once
