@@ -123,6 +123,8 @@ class Engine {
   std::int32_t kv_limit() const { return kv_limit_; }
   // KV blocks that are backed now, the null block included.
   std::int32_t kv_backed_blocks() const { return executor_->kv_backed_blocks(); }
+  // KV blocks whose memory the system does not have (Executor::kv_held_blocks()).
+  std::int32_t kv_held_blocks() const { return executor_->kv_held_blocks(); }
 
   // See Scheduler::limit_step().
   void limit_step(Duration longest) { scheduler_->limit_step(longest); }

@@ -84,6 +84,10 @@ void KvMemory::shrink(std::int32_t blocks) {
   must_release_ = bytes_for(blocks) < arena_->backed_bytes(RegionKind::kKv);
 }
 
+std::int32_t KvMemory::held_blocks() const {
+  return must_release_ ? blocks_in(arena_->backed_bytes(RegionKind::kKv)) : backed_blocks_;
+}
+
 void KvMemory::release() {
   arena_->shrink(RegionKind::kKv, bytes_for(backed_blocks_));
   must_release_ = false;

@@ -47,6 +47,8 @@ class KvMemory {
   bool must_release() const { return must_release_; }
 
   std::int32_t backed_blocks() const { return backed_blocks_; }
+  // Blocks whose memory the system does not have: after shrink() all, until release().
+  std::int32_t held_blocks() const;
   bool growth_failed() const { return growth_failed_; }
 
  private:

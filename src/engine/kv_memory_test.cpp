@@ -97,11 +97,13 @@ TEST_F(KvMemoryTest, ShrinkingCountsAtOnceAndReleasesLater) {
   EXPECT_EQ(kv_.backed_blocks(), 7);
   EXPECT_TRUE(kv_.must_release());
   EXPECT_EQ(backed_bytes(), before);
+  EXPECT_EQ(kv_.held_blocks(), 21) << "the system does not have it yet";
   EXPECT_EQ(byte_of(19), std::byte{1}) << "steps in flight may still use it";
   kv_.release();
   EXPECT_EQ(backed_bytes(), 2 * KvMemory::kChunkBytes);
   EXPECT_FALSE(kv_.must_release());
   EXPECT_EQ(kv_.backed_blocks(), 7);
+  EXPECT_EQ(kv_.held_blocks(), 7);
   kv_.grow(8);
   EXPECT_EQ(kv_.backed_blocks(), 10) << "all of its chunks";
 }

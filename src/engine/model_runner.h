@@ -112,6 +112,7 @@ class ModelRunner final : public Executor,
   Status poll(std::vector<TransferResult>& completed) override;
   Status wait_for_transfer(Duration at_most) override;
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
+  std::int32_t kv_held_blocks() const override { return kv_.held_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
   bool tier_accepts_saves() const override { return pages_ && pages_->accepts_saves(); }
   void take_lost_pages(std::vector<PagedBlock>& lost) override {

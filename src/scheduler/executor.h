@@ -118,6 +118,9 @@ class Executor {
   // The ResourceView fields of the same names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
+  // KV blocks whose memory the system does not have. More than kv_backed_blocks() from a plan that
+  // shrinks KV memory until the steps before it have run.
+  virtual std::int32_t kv_held_blocks() const { return kv_backed_blocks(); }
   virtual bool tier_accepts_saves() const { return false; }
 
   // A sequence that was streamed has ended: nothing of it is needed any more.

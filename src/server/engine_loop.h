@@ -62,7 +62,7 @@ struct EngineGauges {
   std::int32_t kv_blocks = 0;  // in all
   std::int32_t kv_blocks_used = 0;
   std::int32_t kv_blocks_cached = 0;  // free, but still findable
-  std::int32_t kv_blocks_backed = 0;  // taken from the system, the null block included
+  std::int32_t kv_blocks_backed = 0;  // that the system does not have, the null block included
   std::int32_t kv_limit_blocks = 0;   // Engine::set_kv_limit(); 0: none
   std::int32_t tier_pages = 0;        // of a tier below; 0: there is none
   std::int32_t tier_pages_saved = 0;  // those that hold a block

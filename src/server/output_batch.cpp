@@ -60,7 +60,7 @@ EngineGauges gauges_of(const Engine& engine) {
   gauges.kv_blocks = engine.kv().options().max_blocks - 1;
   gauges.kv_blocks_used = engine.kv().num_used_blocks();
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
-  gauges.kv_blocks_backed = engine.kv_backed_blocks();
+  gauges.kv_blocks_backed = engine.kv_held_blocks();
   gauges.kv_limit_blocks = engine.kv_limit();
   gauges.tier_pages = engine.kv().tier().num_pages();
   gauges.tier_pages_saved = engine.kv().tier().num_saved();

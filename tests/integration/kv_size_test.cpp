@@ -103,12 +103,14 @@ TEST_F(KvSizeTest, MemoryGoesBackOnceTheStepsThatMayUseItHaveRun) {
   ASSERT_TRUE(executor().submit(first));
   ASSERT_TRUE(executor().submit(second));
   EXPECT_EQ(executor().kv_backed_blocks(), few) << "at once, for the plans that follow";
+  EXPECT_EQ(executor().kv_held_blocks(), loaded_.kv_blocks) << "the system has nothing of it yet";
   EXPECT_EQ(device_->unbacks, 0);
   ASSERT_TRUE(executor().collect(result));
   EXPECT_EQ(device_->unbacks, 0) << "the step of the plan itself may still run";
   ASSERT_TRUE(executor().collect(result));
   EXPECT_EQ(device_->unbacks, 1);
   EXPECT_EQ(executor().kv_backed_blocks(), few);
+  EXPECT_EQ(executor().kv_held_blocks(), few);
 }
 
 TEST_F(KvSizeTest, APlanWithoutRowsIsNotInFlight) {

@@ -85,6 +85,7 @@ class ForwardingExecutor : public Executor {
   Status wait_for_transfer(Duration at_most) override { return inner_->wait_for_transfer(at_most); }
   std::int32_t kv_backed_blocks() const override { return inner_->kv_backed_blocks(); }
   bool kv_growth_failed() const override { return inner_->kv_growth_failed(); }
+  std::int32_t kv_held_blocks() const override { return inner_->kv_held_blocks(); }
   void take_lost_pages(std::vector<PagedBlock>& lost) override { inner_->take_lost_pages(lost); }
   void take_page_levels(std::vector<PageLevel>& changes) override {
     inner_->take_page_levels(changes);
