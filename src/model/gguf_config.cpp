@@ -230,19 +230,27 @@ Status write_llama3_scaling(const std::vector<float>& factors, std::uint64_t hea
   return {};
 }
 
+// As in llama.cpp, a factor without a type is linear, and 0 is no factor.
+Result<std::string_view> scaling_type(const ArchitectureKeys& keys) {
+  ASSIGN_OR_RETURN(const auto type, keys.text("rope.scaling.type"));
+  if (type) return *type;
+  ASSIGN_OR_RETURN(const auto factor, keys.number("rope.scaling.factor"));
+  return factor.value_or(0) != 0 ? "linear" : "none";
+}
+
 // Writes rope_scaling from "rope.scaling.*".
 Status write_stated_scaling(const ArchitectureKeys& keys, ConfigText& config) {
-  ASSIGN_OR_RETURN(const auto type, keys.text("rope.scaling.type"));
-  if (!type || *type == "none") return {};
-  if (*type != "linear" && *type != "yarn") {
+  ASSIGN_OR_RETURN(const std::string_view type, scaling_type(keys));
+  if (type == "none") return {};
+  if (type != "linear" && type != "yarn") {
     return unsupported(
         fmt::format("metadata {}: {} is not supported; expected none, linear or yarn",
-                    quote_text(keys.key("rope.scaling.type")), quote_text(*type)));
+                    quote_text(keys.key("rope.scaling.type")), quote_text(type)));
   }
   ASSIGN_OR_RETURN(const auto factor, keys.number("rope.scaling.factor"));
   if (!factor) return keys.missing("rope.scaling.factor");
-  std::string scaling = fmt::format("{{\"rope_type\": \"{}\", \"factor\": {}", *type, *factor);
-  if (*type == "yarn") {
+  std::string scaling = fmt::format("{{\"rope_type\": \"{}\", \"factor\": {}", type, *factor);
+  if (type == "yarn") {
     ASSIGN_OR_RETURN(const auto positions, keys.size("rope.scaling.original_context_length"));
     if (!positions) return keys.missing("rope.scaling.original_context_length");
     append_format(scaling, ", \"original_max_position_embeddings\": {}", *positions);
@@ -262,10 +270,10 @@ Status write_rope(const GgufModel& model, const ArchitectureKeys& keys, std::uin
   config.value("rope_theta", theta);
   const GgufTensor* tensor = model.find(kRopeFactors);
   if (tensor == nullptr) return write_stated_scaling(keys, config);
-  ASSIGN_OR_RETURN(const auto type, keys.text("rope.scaling.type"));
-  if (type && *type != "none") {
+  ASSIGN_OR_RETURN(const std::string_view type, scaling_type(keys));
+  if (type != "none") {
     return unsupported(fmt::format("metadata {}: is {} beside tensor \"{}\"; expected one of them",
-                                   quote_text(keys.key("rope.scaling.type")), quote_text(*type),
+                                   quote_text(keys.key("rope.scaling.type")), quote_text(type),
                                    kRopeFactors));
   }
   if (head_dim < 2 || head_dim % 2 != 0 || head_dim > ModelLimits::kHeadDim || theta <= 1.0) {

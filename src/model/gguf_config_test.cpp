@@ -167,6 +167,24 @@ TEST(GgufConfig, ReadsScaledRotations) {
               HasSubstr("is F32 of shape [3]; expected F32 of shape [4]"));
 }
 
+TEST(GgufConfig, ReadsAFactorWithoutATypeAsLinear) {
+  const auto scaled = gguf_config_of(small_gguf("llama").f32("llama.rope.scaling.factor", 2.0F));
+  ASSERT_TRUE(scaled) << scaled.error().message;
+  EXPECT_EQ(scaled->ropes.front().type, RopeType::kLinear);
+  EXPECT_EQ(scaled->ropes.front().factor, 2.0);
+
+  const auto none = gguf_config_of(small_gguf("llama")
+                                       .text("llama.rope.scaling.type", "none")
+                                       .f32("llama.rope.scaling.factor", 2.0F));
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_EQ(none->ropes.front().type, RopeType::kDefault);
+  EXPECT_THAT(gguf_config_error(small_gguf("llama")
+                                    .f32("llama.rope.scaling.factor", 2.0F)
+                                    .tensor("rope_freqs.weight", {4}, GgufTensorType::kF32,
+                                            llama3_factors(8.0, 4))),
+              HasSubstr("is \"linear\" beside tensor \"rope_freqs.weight\""));
+}
+
 TEST(GgufConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(gguf_config_error(small_gguf("gemma3")),
               HasSubstr("metadata \"general.architecture\": \"gemma3\" is not supported"));
