@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/quote_text.h"
 
@@ -19,13 +20,14 @@ namespace {
 constexpr std::string_view kField = "quantization_config";
 constexpr std::int64_t kLargestBlock = 1 << 20;
 
-constexpr std::array<std::string_view, 7> kFp8Fields = {
-    "quant_method",   "activation_scheme",      "fmt",      "weight_block_size",
-    "ignored_layers", "modules_to_not_convert", "scale_fmt"};
-constexpr std::array<std::string_view, 8> kCompressedFields = {
+constexpr std::string_view kKvScheme = "kv_cache_scheme";
+constexpr std::array<std::string_view, 8> kFp8Fields = {
+    "quant_method",   "activation_scheme",      "fmt",       "weight_block_size",
+    "ignored_layers", "modules_to_not_convert", "scale_fmt", kKvScheme};
+constexpr std::array<std::string_view, 9> kCompressedFields = {
     "quant_method", "config_groups",       "format",
     "ignore",       "quantization_status", "global_compression_ratio",
-    "version",      "sparsity_config"};
+    "version",      "sparsity_config",     kKvScheme};
 constexpr std::array<std::string_view, 5> kGroupFields = {"weights", "input_activations", "targets",
                                                           "output_activations", "format"};
 constexpr std::array<std::string_view, 12> kWeightFields = {
@@ -42,6 +44,12 @@ Status check_known(const JsonFields& fields, std::span<const std::string_view> k
     }
   }
   return {};
+}
+
+// KV stays in the type of the activations, which is more exact than what the file asks for.
+void note_kv_scheme(const JsonFields& fields) {
+  if (!fields.has(kKvScheme)) return;
+  log_info("config.json: quantization_config.kv_cache_scheme: the KV cache is not quantized");
 }
 
 Status expect_string(const JsonFields& fields, std::string_view name, std::string_view wanted) {
@@ -96,6 +104,7 @@ Result<CodeScaling> read_block(const JsonFields& fields, std::string_view name) 
 
 Result<CodeScaling> read_fp8(const JsonFields& fields) {
   RETURN_IF_ERROR(check_known(fields, kFp8Fields));
+  note_kv_scheme(fields);
   RETURN_IF_ERROR(expect_string(fields, "fmt", "e4m3"));
   ASSIGN_OR_RETURN(const auto scheme, fields.string("activation_scheme"));
   if (scheme && *scheme != "dynamic" && *scheme != "static") {
@@ -142,6 +151,19 @@ Status check_dynamic(const JsonFields& fields) {
   return {};
 }
 
+// AWQ's words hold codes of 4 bits only. REQUIRES: `packing.packing` is set.
+Status read_bits_and_group(const JsonFields& fields, WeightPacking& packing) {
+  const bool awq = packing.packing == Packing::kAwq;
+  ASSIGN_OR_RETURN(const std::int64_t bits, fields.required_integer("bits", 1, 64));
+  if (bits != 4 && (awq || bits != 8)) {
+    return fields.refusal(
+        "bits", fmt::format("{} is not supported; expected {}", bits, awq ? "4" : "4 or 8"));
+  }
+  packing.bits = static_cast<std::int32_t>(bits);
+  ASSIGN_OR_RETURN(packing.group_size, read_group_size(fields));
+  return {};
+}
+
 Result<WeightPacking> read_gptq(const JsonFields& fields) {
   constexpr std::array<std::string_view, 2> kFormats = {"gptq", "gptq_v2"};
   for (const char* name : {"checkpoint_format", "format"}) {
@@ -152,12 +174,7 @@ Result<WeightPacking> read_gptq(const JsonFields& fields) {
   RETURN_IF_ERROR(check_dynamic(fields));
   for (const char* name : {"adapter", "rotation"}) RETURN_IF_ERROR(expect_empty(fields, name));
   WeightPacking packing;
-  ASSIGN_OR_RETURN(const std::int64_t bits, fields.required_integer("bits", 1, 64));
-  if (bits != 4 && bits != 8) {
-    return fields.refusal("bits", fmt::format("{} is not supported; expected 4 or 8", bits));
-  }
-  packing.bits = static_cast<std::int32_t>(bits);
-  ASSIGN_OR_RETURN(packing.group_size, read_group_size(fields));
+  RETURN_IF_ERROR(read_bits_and_group(fields, packing));
   const char* const format = fields.has("checkpoint_format") ? "checkpoint_format" : "format";
   ASSIGN_OR_RETURN(const auto version, fields.string(format));
   packing.packing = version == "gptq_v2" ? Packing::kGptqV2 : Packing::kGptq;
@@ -171,14 +188,44 @@ Result<WeightPacking> read_awq(const JsonFields& fields) {
     RETURN_IF_ERROR(expect_one_of(fields, name, kVersions));
   }
   RETURN_IF_ERROR(expect_one_of(fields, "backend", kBackends));
-  RETURN_IF_ERROR(expect_boolean(fields, "zero_point", true));
-  ASSIGN_OR_RETURN(const std::int64_t bits, fields.required_integer("bits", 1, 64));
-  if (bits != 4) {
-    return fields.refusal("bits", fmt::format("{} is not supported; expected 4", bits));
-  }
   WeightPacking packing;
   packing.packing = Packing::kAwq;
-  ASSIGN_OR_RETURN(packing.group_size, read_group_size(fields));
+  RETURN_IF_ERROR(read_bits_and_group(fields, packing));
+  return packing;
+}
+
+// Modules with fields of their own. Those with 16 bits or more are not quantized.
+Status check_extra_config(const JsonFields& fields) {
+  const nlohmann::json* modules = fields.find("extra_config");
+  if (modules == nullptr) return {};
+  if (!modules->is_object()) return fields.error("extra_config", "expected an object");
+  for (const auto& [module, own] : modules->items()) {
+    const auto bits = own.is_object() ? own.find("bits") : own.end();
+    if (own.is_object() && bits != own.end() && bits->is_number_integer() && *bits >= 16) continue;
+    return fields.refusal("extra_config",
+                          fmt::format("{} is quantized in another form; expected one form for all "
+                                      "quantized modules",
+                                      quote_text(module)));
+  }
+  return {};
+}
+
+// AutoRound's own name for the forms of GPTQ and AWQ.
+Result<WeightPacking> read_auto_round(const JsonFields& fields) {
+  constexpr const char* kFormat = "packing_format";
+  constexpr std::string_view kGptq = "auto_round:auto_gptq";
+  constexpr std::array<std::string_view, 2> kFormats = {kGptq, "auto_round:auto_awq"};
+  if (!fields.has(kFormat)) {
+    return fields.refusal(kFormat, fmt::format("is missing; expected {}", join(kFormats, " or ")));
+  }
+  RETURN_IF_ERROR(expect_one_of(fields, kFormat, kFormats));
+  RETURN_IF_ERROR(expect_string(fields, "data_type", "int"));
+  RETURN_IF_ERROR(check_extra_config(fields));
+  RETURN_IF_ERROR(expect_empty(fields, "rotation_config"));
+  ASSIGN_OR_RETURN(const auto format, fields.string(kFormat));
+  WeightPacking packing;
+  packing.packing = format == kGptq ? Packing::kGptq : Packing::kAwq;
+  RETURN_IF_ERROR(read_bits_and_group(fields, packing));
   return packing;
 }
 
@@ -247,6 +294,7 @@ Status check_sparsity(const JsonFields& fields, const std::string& prefix) {
 
 Result<Quantization> read_compressed(const JsonFields& fields, const std::string& prefix) {
   RETURN_IF_ERROR(check_known(fields, kCompressedFields));
+  note_kv_scheme(fields);
   RETURN_IF_ERROR(expect_string(fields, "quantization_status", "compressed"));
   RETURN_IF_ERROR(check_sparsity(fields, prefix));
   const nlohmann::json* groups = fields.find("config_groups");
@@ -298,13 +346,16 @@ Result<Quantization> read_quantization(const JsonFields& config) {
     ASSIGN_OR_RETURN(result.packing, read_gptq(fields));
   } else if (method == "awq") {
     ASSIGN_OR_RETURN(result.packing, read_awq(fields));
+  } else if (method == "auto-round" || method == "intel/auto-round") {
+    ASSIGN_OR_RETURN(result.packing, read_auto_round(fields));
   } else if (method == "compressed-tensors") {
     return read_compressed(fields, prefix);
   } else {
-    return fields.refusal("quant_method",
-                          fmt::format("{} is not supported; expected \"fp8\", \"gptq\", \"awq\" or "
-                                      "\"compressed-tensors\", or a checkpoint in F32, F16 or BF16",
-                                      method ? quote_text(*method) : "null"));
+    return fields.refusal(
+        "quant_method", fmt::format("{} is not supported; expected \"fp8\", \"gptq\", \"awq\", "
+                                    "\"auto-round\" or \"compressed-tensors\", or a checkpoint in "
+                                    "F32, F16 or BF16",
+                                    method ? quote_text(*method) : "null"));
   }
   return result;
 }

@@ -93,8 +93,8 @@ TEST(QuantizationFields, RefusesOthersByName) {
   EXPECT_THAT(with(fp8(), "/fmt"_json_pointer, "e5m2"), HasSubstr(".fmt: \"e5m2\""));
   EXPECT_THAT(with(fp8(), "/activation_scheme"_json_pointer, "odd"),
               HasSubstr("activation_scheme"));
-  EXPECT_THAT(with(fp8(), "/kv_cache_scheme"_json_pointer, "static"),
-              HasSubstr("\"kv_cache_scheme\": is unknown"));
+  EXPECT_THAT(with(fp8(), "/new_thing"_json_pointer, "static"),
+              HasSubstr("\"new_thing\": is unknown"));
   for (const json& block : {json(128), json({128}), json({0, 128}), json({128, 1.5}),
                             json({1, std::int64_t{1} << 40})}) {
     EXPECT_THAT(with(fp8(), "/weight_block_size"_json_pointer, block),
@@ -115,8 +115,15 @@ TEST(QuantizationFields, RefusesOthersByName) {
               HasSubstr("format: \"marlin-24\" is not supported; expected float-quantized or "));
   EXPECT_THAT(with(compressed("tensor"), "/config_groups/group_1"_json_pointer, json::object()),
               HasSubstr("config_groups: expected an object with one group"));
-  EXPECT_THAT(with(compressed("tensor"), "/kv_cache_scheme"_json_pointer, {{"num_bits", 8}}),
-              HasSubstr("kv_cache_scheme"));
+}
+
+TEST(QuantizationFields, LeavesTheKvCacheAsItIs) {
+  json packed = compressed("channel");
+  packed["kv_cache_scheme"] = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}};
+  EXPECT_EQ(scaling(packed), (CodeScaling{1, 0}));
+  json old = fp8();
+  old["kv_cache_scheme"] = "static";
+  EXPECT_EQ(scaling(old), (CodeScaling{128, 64}));
 }
 
 json gptq() {
@@ -168,6 +175,47 @@ TEST(QuantizationFields, ReadsPackedIntegers) {
             (WeightPacking{Packing::kPlainInt8, 8, 0, false}));
 }
 
+// As AutoRound 0.15.1 writes it.
+json auto_round(const std::string& format) {
+  return {{"quant_method", "auto-round"},
+          {"autoround_version", "0.15.1"},
+          {"bits", 4},
+          {"block_name_to_quantize", "model.layers"},
+          {"data_type", "int"},
+          {"group_size", 128},
+          {"packing_format", format},
+          {"sym", true},
+          {"extra_config", {{"lm_head", {{"bits", 16}, {"data_type", "float"}}}}}};
+}
+
+TEST(QuantizationFields, ReadsAutoRound) {
+  EXPECT_EQ(packing(auto_round("auto_round:auto_gptq")), (WeightPacking{Packing::kGptq, 4, 128}));
+  EXPECT_EQ(packing(auto_round("auto_round:auto_awq")), (WeightPacking{Packing::kAwq, 4, 128}));
+  const auto with = [](const char* field, const json& value) {
+    json config = auto_round("auto_round:auto_awq");
+    config[field] = value;
+    return refusal(config);
+  };
+  EXPECT_EQ(with("quant_method", "intel/auto-round"), "no error");
+  EXPECT_THAT(with("packing_format", "auto_round"),
+              HasSubstr("packing_format: \"auto_round\" is not supported; expected "
+                        "auto_round:auto_gptq or auto_round:auto_awq"));
+  EXPECT_THAT(with("packing_format", nullptr), HasSubstr("packing_format: is missing; expected"));
+  EXPECT_THAT(with("data_type", "mx_fp"), HasSubstr("data_type: \"mx_fp\""));
+  EXPECT_THAT(with("bits", 8), HasSubstr("bits: 8 is not supported; expected 4"));
+  EXPECT_THAT(with("extra_config", {{"model.layers.0.mlp.up_proj", {{"bits", 8}}}}),
+              HasSubstr("extra_config: \"model.layers.0.mlp.up_proj\" is quantized in another"));
+  EXPECT_THAT(with("rotation_config", {{"type", "hadamard"}}),
+              HasSubstr("rotation_config: is not supported"));
+}
+
+// Files without zero points have them all the same, each half of the range of codes.
+TEST(QuantizationFields, ReadsSymmetricAwq) {
+  json symmetric = awq();
+  symmetric["zero_point"] = false;
+  EXPECT_EQ(packing(symmetric), (WeightPacking{Packing::kAwq, 4, 64}));
+}
+
 json int8_inputs() {
   json config = integers("int-quantized", 8, nullptr);
   config["config_groups"]["group_0"]["input_activations"] = {
@@ -208,7 +256,6 @@ TEST(QuantizationFields, RefusesOtherPackingsByName) {
   EXPECT_THAT(with(gptq(), "adapter", {{"name", "lora"}}), HasSubstr("adapter: is not supported"));
   EXPECT_THAT(with(awq(), "version", "gemv"), HasSubstr("version: \"gemv\""));
   EXPECT_THAT(with(awq(), "backend", "llm-awq"), HasSubstr("backend: \"llm-awq\""));
-  EXPECT_THAT(with(awq(), "zero_point", false), HasSubstr("zero_point: false"));
   EXPECT_THAT(with(awq(), "bits", 8), HasSubstr("bits: 8"));
   EXPECT_THAT(refusal(integers("pack-quantized", 3, 128)),
               HasSubstr("weights.num_bits: 3; expected 4 or 8"));
