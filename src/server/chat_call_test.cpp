@@ -399,6 +399,13 @@ TEST(ParseChatCall, ASchemaGivenAsTextHasTheBoundsOfABody) {
   EXPECT_NE(call.error().message.find("nested deeper"), std::string::npos) << call.error().message;
 }
 
+TEST(ParseChatCall, ErrorsInASchemaGivenAsTextDoNotBlameTheBody) {
+  const auto cut = parse_chat_call(chat(R"("guided_json":"{")"));
+  ASSERT_FALSE(cut);
+  EXPECT_THAT(cut.error().message,
+              HasSubstr("guided_json: the text is not valid JSON at byte offset 1"));
+}
+
 TEST(ParseChatCall, KnownFieldsThatAreNotServedAreNeverIgnored) {
   const auto call = parse_chat_call(chat(R"("use_beam_search":true)"), UnknownFields::kIgnore);
   ASSERT_FALSE(call);

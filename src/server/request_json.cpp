@@ -139,24 +139,24 @@ std::string shown_text(std::string_view text) {
 
 }  // namespace
 
-ApiResult<JsonValue> read_json_or_explain(std::string_view body) {
+ApiResult<JsonValue> read_json_or_explain(std::string_view body, std::string_view subject) {
   TreeBuilder builder;
   if (!Json::sax_parse(body, &builder)) {
-    return bad_body(fmt::format("the body is not valid JSON at byte offset {}: {}",
+    return bad_body(fmt::format("{} is not valid JSON at byte offset {}: {}", subject,
                                 builder.offset(), parser_reason(builder.reason())));
   }
   return std::move(builder.root());
 }
 
-ApiResult<JsonValue> parse_bounded_json(std::string_view body) {
+ApiResult<JsonValue> parse_bounded_json(std::string_view body, std::string_view subject) {
   if (json_deeper_than(body, kMaxBodyDepth)) {
-    return bad_body(fmt::format("the body is nested deeper than {} levels", kMaxBodyDepth));
+    return bad_body(fmt::format("{} is nested deeper than {} levels", subject, kMaxBodyDepth));
   }
   if (more_values_than(body, kMaxBodyValues)) {
-    return bad_body(fmt::format("the body holds more than {} values", kMaxBodyValues));
+    return bad_body(fmt::format("{} holds more than {} values", subject, kMaxBodyValues));
   }
   if (std::optional<JsonValue> root = read_json_fast(body)) return *std::move(root);
-  return read_json_or_explain(body);
+  return read_json_or_explain(body, subject);
 }
 
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {

@@ -24,12 +24,15 @@ inline constexpr std::size_t kMaxBodyFields = 1024;
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body);
 
 // Any value, in a body or in a string of one, with the same bounds of depth and number of values:
-// code that walks a deeper tree would overflow its stack. REQUIRES: valid UTF-8.
-ApiResult<JsonValue> parse_bounded_json(std::string_view body);
+// code that walks a deeper tree would overflow its stack. Errors call it `subject`. REQUIRES: valid
+// UTF-8.
+ApiResult<JsonValue> parse_bounded_json(std::string_view body,
+                                        std::string_view subject = "the body");
 
 // The slower of the two parsers, which explains the text that the fast one (fast_json.h) refuses.
 // Errors: 400 for text that is not JSON, with the place and the reason.
-ApiResult<JsonValue> read_json_or_explain(std::string_view body);
+ApiResult<JsonValue> read_json_or_explain(std::string_view body,
+                                          std::string_view subject = "the body");
 
 // Appends the text of a value, without spaces between its parts.
 void append_json(const JsonValue& value, std::string& out);

@@ -111,7 +111,7 @@ class StructuredReader {
   void set_schema(std::string field, const JsonValue& schema) {
     std::string text;
     if (schema.string() != nullptr) {
-      auto parsed = parse_bounded_json(*schema.string());
+      auto parsed = parse_bounded_json(*schema.string(), "the text");
       if (!parsed) {
         reader_.fail(bad_field(field, fmt::format("{}: {}", field, parsed.error().message)));
         return;
