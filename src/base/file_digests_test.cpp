@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -69,12 +70,23 @@ TEST_F(FileDigestsTest, ReadsAChangedFileAgainThoughItsTimeWasSetBack) {
   EXPECT_EQ(digests.digest(path_).value(), content_hash("CONTENT"));
 }
 
+// On a busy machine the second look may come too late for "just", so the test tries again.
 TEST_F(FileDigestsTest, DoesNotTrustAFileThatHasJustChanged) {
-  FileDigests digests(cache_);
-  ASSERT_TRUE(write_file(path_, "new"));
-  ASSERT_TRUE(digests.digest(path_));
-  ASSERT_TRUE(digests.digest(path_));
-  EXPECT_EQ(digests.files_read(), 2U);
+  for (int i = 0; i < 1000; ++i) {
+    FileDigests digests(cache_);
+    ASSERT_TRUE(write_file(path_, "new" + std::to_string(i)));
+    ASSERT_TRUE(digests.digest(path_));
+    ASSERT_TRUE(digests.digest(path_));
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    struct stat info{};
+    ASSERT_EQ(stat(path_.c_str(), &info), 0);
+    const auto changed =
+        std::chrono::seconds(info.st_ctim.tv_sec) + std::chrono::nanoseconds(info.st_ctim.tv_nsec);
+    if (now - changed > std::chrono::milliseconds(40)) continue;
+    EXPECT_EQ(digests.files_read(), 2U);
+    return;
+  }
+  FAIL() << "no two looks within 40 ms after a change";
 }
 
 TEST_F(FileDigestsTest, ADamagedCacheIsEmpty) {
