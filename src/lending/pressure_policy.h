@@ -2,8 +2,7 @@
 // system is short when less than kLow is left of the machine or of a control group's limit, or when
 // processes were stalled for memory for more than kStalled of the time since the last look.
 // - While it is short, the cap falls by a part of the KV memory at each look, down to `least`,
-// which
-//   accepted requests may need.
+//   which accepted requests may need.
 // - Once it has not been short for kCalm and more than kHigh is left, the cap rises by parts, and
 //   goes away at `most`. Between the two nothing changes, so that memory does not move to and fro.
 // Growth itself stops before kLow is reached (KvMemory leaves 64 MiB), so a server alone never

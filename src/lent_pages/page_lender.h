@@ -3,15 +3,13 @@
 // follows it.
 //
 // - A file is taken back by a hole: no borrower need answer, and none needs to run. The kernel
-// needs
-//   time for a large hole. So it is punched in slices, from the end of the memory, which begin as
-//   long before the recall's deadline as they take. The borrower hears of each.
+//   needs time for a large hole. So it is punched in slices, from the end of the memory, which
+//   begin as long before the recall's deadline as they take. The borrower hears of each.
 // - A borrower that goes on writing after its hole fills it again. The thread looks once a second
 //   and punches again, until the borrower closes its end or dies.
 // - Chunks come back by consent. The borrower hears of a recall at once. One that has not given
-// them
-//   back at the deadline is overdue(), and the log says so; its chunks count as lent until they are
-//   back, and nothing else waits for them.
+//   them back at the deadline is overdue(), and the log says so; its chunks count as lent until
+//   they are back, and nothing else waits for them.
 // Owner: the server. Threads: any may call. Units: bytes.
 #pragma once
 

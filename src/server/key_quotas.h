@@ -5,9 +5,8 @@
 // - A prompt that is longer than a minute's tokens needs a full bucket.
 // - Limits are those of the key file now: they may change between calls.
 // - Several servers may share the limits: each takes what the others have used from its own
-// buckets,
-//   at most down to a debt of one minute's amount. While they do not hear of each other, each has
-//   an even part of each rate and of the concurrency (of each, at least 1).
+//   buckets, at most down to a debt of one minute's amount. While they do not hear of each other,
+//   each has an even part of each rate and of the concurrency (of each, at least 1).
 // Owner: the API service. Threads: the event loop's.
 #pragma once
 
