@@ -26,12 +26,21 @@ enum class SequenceState : std::uint8_t { kWaiting, kRunning, kFinished };
 
 // Paging: how far a waiting sequence is with blocks that only a tier below memory has.
 enum class Paging : std::uint8_t {
-  kNone,       // has not looked
-  kLoading,    // waits for its loads
-  kFollowing,  // waits for another sequence's loads, then looks again
-  kMeeting,    // will be loaded from the back while its front is computed
-  kDone,       // its loads have ended or run beside its steps; what is missing is computed
+  kNone,         // has not looked
+  kLoading,      // waits for its loads
+  kFollowing,    // waits for another sequence's loads, then looks again
+  kMeeting,      // will be loaded from the back while its front is computed
+  kMeetingRest,  // the same, after loads of its beginning
+  kDone,         // its loads have ended or run beside its steps; what is missing is computed
 };
+
+constexpr bool meets_loads(Paging paging) {
+  return paging == Paging::kMeeting || paging == Paging::kMeetingRest;
+}
+// Whether loads have brought blocks that nothing holds until the sequence is admitted.
+constexpr bool awaits_slot_loaded(Paging paging) {
+  return paging == Paging::kMeetingRest || paging == Paging::kDone;
+}
 
 // Turn: a sequence's share of contended memory under the `fair` policy (scheduler/policy_fair.h).
 struct Turn {

@@ -57,7 +57,8 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   load.first = next_id;
   load.counted_from = plan.planned_at;
   load.had_tokens = had;
-  load.then = choice == PagingChoice::kMeet ? Paging::kMeeting : Paging::kDone;
+  load.then = choice == PagingChoice::kMeet ? Paging::kMeetingRest : Paging::kDone;
+  load.end_tokens = found;
   for (const PagedBlock& block : load.blocks) {
     if (block.page == TierIndex::kNoPage) continue;
     ++load.at(block.level).under_way;
@@ -73,7 +74,7 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
 
 void BlockPager::note_admitted(Sequence& sequence, std::int32_t slot, std::int32_t had,
                                TransferId& next_id, BatchPlan& plan) {
-  if (sequence.paging != Paging::kMeeting) return;
+  if (!meets_loads(sequence.paging)) return;
   sequence.paging = Paging::kDone;
   back_.begin(sequence, slot, had, next_id, plan);
   stats_.met += back_.active(slot) ? 1 : 0;
@@ -91,6 +92,12 @@ std::int32_t BlockPager::take_loaded(std::int32_t slot, std::int32_t position) {
   const std::int32_t end = back_.take(slot, position);
   note_hits(end - position);
   return end;
+}
+
+std::int32_t BlockPager::loading_until(const Sequence& sequence) const {
+  const auto load = std::ranges::find(loads_, &sequence, &Load::sequence);
+  CHECK(load != loads_.end());
+  return load->end_tokens;
 }
 
 void BlockPager::forget(const Sequence& sequence) {

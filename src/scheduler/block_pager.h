@@ -67,9 +67,11 @@ class BlockPager {
 
   // Starts the loads for a sequence that could be admitted now, unless computing is faster. Whether
   // it must wait for loads. `may_meet`: its prompt may be split, so that it can be loaded from the
-  // back meanwhile; then Paging::kMeeting says so.
+  // back meanwhile; then its Paging says so.
   bool load_for(Sequence& sequence, const BlockNames& names, Headroom headroom, bool may_meet,
                 TransferId& next_id, BatchPlan& plan);
+  // The tokens from the beginning whose blocks its loads hold. REQUIRES: Paging::kLoading.
+  std::int32_t loading_until(const Sequence& sequence) const;
   // The sequence has its slot, with blocks of its first `had` tokens.
   void note_admitted(Sequence& sequence, std::int32_t slot, std::int32_t had, TransferId& next_id,
                      BatchPlan& plan);
@@ -127,6 +129,7 @@ class BlockPager {
     std::array<Level, kTierLevels> levels;
     Level& at(TierLevel level) { return levels[static_cast<std::size_t>(level)]; }
     std::int32_t had_tokens = 0;  // in memory before
+    std::int32_t end_tokens = 0;  // held until all have ended, or under way
     Paging then = Paging::kDone;  // the sequence's, when all have ended
     std::vector<PagedBlock> blocks;
   };

@@ -475,7 +475,7 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (time_ != nullptr && !time_for(entry)) return false;
   // Loads from the back may shorten its first chunk. Only the step's first chunk fits at any
   // length.
-  if (time_ != nullptr && num_chunks_ > 0 && sequence.paging == Paging::kMeeting) return false;
+  if (time_ != nullptr && num_chunks_ > 0 && meets_loads(sequence.paging)) return false;
   if (!try_admit(position, how)) return false;
   plan_first_row(sequence.slot);
   return true;

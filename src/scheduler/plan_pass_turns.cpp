@@ -14,10 +14,8 @@ std::int64_t PlanPass::blocks_to_admit(const Sequence& sequence, const Admission
                                    tokens_to_reserve(sequence, how));
 }
 
-// Its loads hold all blocks of the prefix that memory or the tier has.
 std::int64_t PlanPass::blocks_after_loads(const Sequence& sequence, const Admission& how) const {
-  const BlockNames names = names_of(sequence);
-  const std::int32_t loaded = state_.kv.match_with_tier(names, sequence.length() - 1);
+  const std::int32_t loaded = state_.pager.loading_until(sequence);
   return state_.kv.blocks_needed(tokens_to_reserve(sequence, how)) -
          state_.kv.blocks_needed(loaded);
 }

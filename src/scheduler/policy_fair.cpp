@@ -153,7 +153,7 @@ Sequence* FairPolicy::next_choice(PlanPass& pass) {
   Sequence* const newcomer = best.newcomer == nullptr ? nullptr : best.newcomer->sequence;
   Sequence* const returner = best.returner == nullptr ? nullptr : best.returner->sequence;
   if (newcomer == nullptr || returner == nullptr) return newcomer ? newcomer : returner;
-  if (returner->paging == Paging::kDone) return returner;  // its blocks are in memory now
+  if (awaits_slot_loaded(returner->paging)) return returner;
   const std::int32_t priorities[] = {newcomer->request->priority, returner->request->priority};
   if (priorities[0] != priorities[1]) return priorities[0] < priorities[1] ? newcomer : returner;
   std::int32_t in_row = newcomers_in_row_;
@@ -176,7 +176,7 @@ FairPolicy::Best FairPolicy::best_waiting(PlanPass& pass) const {
 // Both are newcomers, or neither is.
 bool FairPolicy::goes_before(PlanPass& pass, const WaitingEntry& a, const WaitingEntry& b) const {
   const auto place = [&](const WaitingEntry& entry) {
-    const bool loaded = entry.sequence->paging == Paging::kDone;
+    const bool loaded = awaits_slot_loaded(entry.sequence->paging);
     const std::int64_t service = is_newcomer(*entry.sequence) ? 0 : service_of(*entry.sequence);
     return std::tuple(!loaded, entry.order.priority, pass.served(entry.client), service,
                       entry.order.ticket);
@@ -294,7 +294,7 @@ void FairPolicy::admit_chosen(PlanPass& pass) {
     const std::size_t position = pass.find_waiting(*sequence);
     if (pass.passes_over(pass.waiting()[position])) continue;  // another one's loads bring blocks
     const bool newcomer = is_newcomer(*sequence);
-    const bool loaded = sequence->paging == Paging::kDone;
+    const bool loaded = awaits_slot_loaded(sequence->paging);
     const bool admitted = pass.admit_at(position, turn_admission(pass, *sequence));
     const bool waits = sequence->state == SequenceState::kWaiting;
     if (waits && !pass.passes_over(pass.waiting()[position])) return;

@@ -12,7 +12,8 @@
 // - Among waiting sequences, three without an output (newcomers) are chosen for one with outputs (a
 //   returner); what one kind leaves goes to the other. Newcomers come in the order of arrival,
 //   returners by the least service; the priority and then the client's counter count before that.
-//   A newcomer starts with the service of the least served sequence.
+//   A newcomer starts with the service of the least served sequence. A sequence whose loads have
+//   ended goes first, because nothing holds what they brought.
 // - A return costs time: saves, loads, tokens computed again. A turn lasts until that was at most
 //   1/10 of it, so on a slow tier turns stretch, up to first come, first served.
 // - Running prompts get their chunks by the least computed first.

@@ -197,6 +197,77 @@ TEST(FairPolicy, AStretchedTurnWithTransfers) {
   EXPECT_FALSE(h.scheduler.has_work());
 }
 
+// The blocks of this sequence that the tier has are at the fast level, the first `count` of them.
+void tell_fast(SchedulerHarness& h, const Sequence& sequence, std::int32_t count) {
+  const std::vector<Hash128>& names = known_hashes(sequence);
+  for (std::int32_t b = 0; b < count; ++b) {
+    const std::int32_t page = h.kv.tier().find(names[static_cast<std::size_t>(b)], 0);
+    ASSERT_NE(page, TierIndex::kNoPage);
+    h.page_levels.push_back({page, TierLevel::kFast});
+  }
+}
+
+HarnessOptions meeting_with_two_levels() {
+  return {.policy = "fair",
+          .max_num_seqs = 1,
+          .tier_pages = 64,
+          .turn_tokens = 4,
+          .meeting_tokens = 4,
+          .meeting_factor = std::numeric_limits<double>::infinity()};
+}
+
+// One slot. A (1) returns with the fast level's beginning loaded, and will load the rest from the
+// back. C (3) has come meanwhile, and A goes before it, as if all its loads had ended.
+TEST(FairPolicy, AReturnerThatHasItsBeginningGoesBeforeNewcomers) {
+  SchedulerHarness h(meeting_with_two_levels());
+  Sequence& a = h.add(16, 12);
+  h.add(4, 12);
+  EXPECT_THAT(with_decodes_joined(steps_with_moves(h, 10)),
+              ElementsAre("1:16@0", "1:1@16 to 19", "2:4@0, save 1:0-4", "2:1@4 to 7"));
+  tell_fast(h, a, 2);
+  EXPECT_THAT(steps_with_moves(h, 1), ElementsAre("save 2:0-1, load 1:0-1"));
+  h.add(4, 12);
+  EXPECT_THAT(steps_with_moves(h, 2), ElementsAre("1:8@8, load 1:4", "1:1@20"));
+  h.run_to_end();
+  for (const auto& s : h.sequences) EXPECT_EQ(s->tokens, h.expected(*s).tokens);
+}
+
+// R (2) runs, and A (4) loads the two blocks of its beginning that are at the fast level. The other
+// blocks of its turn stay reserved meanwhile, also those that only the slow level has.
+TEST(FairPolicy, ReservesWhatASequenceNeedsBehindItsBeginning) {
+  HarnessOptions options = meeting_with_two_levels();
+  options.max_num_seqs = 3;
+  options.num_blocks = 15;
+  SchedulerHarness h(options);
+  constexpr TokenId kChat = 500;
+  Sequence& chat = h.add(33, 1, kChat);
+  h.run_to_end();
+  h.save_all();
+  h.kv.drop_cached();
+  tell_fast(h, chat, 2);
+  h.add(8, 40);
+  h.step();
+  Sequence& too_long = h.add(50, 4);  // so that sequences take turns
+  h.step();
+  Sequence& a = h.add(33, 4, kChat);
+  h.scheduler.cancel(too_long);
+  h.executor.hold_transfers();
+  h.step();
+  EXPECT_EQ(h.executor.transfers().size(), 2U);
+  EXPECT_EQ(a.paging, Paging::kLoading);
+  Sequence& c = h.add(16, 4, 800);
+  h.step();
+  EXPECT_EQ(c.state, SequenceState::kWaiting);
+  for (int i = 0; i < 2; ++i) h.executor.end_transfer(0, false);
+  h.step();
+  EXPECT_EQ(a.state, SequenceState::kRunning);
+  while (h.scheduler.has_work()) {
+    h.step();
+    while (!h.executor.transfers().empty()) h.executor.end_transfer(0, false);
+  }
+  for (const Sequence* const each : {&a, &c}) EXPECT_EQ(each->tokens, h.expected(*each).tokens);
+}
+
 TEST(FairPolicy, ANewcomerIsLiftedToTheLeastServed) {
   SchedulerHarness h({.policy = "fair", .max_num_seqs = 1, .max_model_len = 256, .turn_tokens = 4});
   Sequence& a = h.add(4, 200);

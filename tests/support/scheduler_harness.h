@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "kv/block_hash.h"
+#include "scheduler/paging_costs.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
 #include "tests/support/fake_executor.h"
@@ -39,6 +40,7 @@ struct HarnessOptions {
   std::int32_t tier_pages = 0;  // as in KvOptions
   std::int32_t turn_tokens = 32;
   std::int32_t meeting_tokens = 64;
+  double meeting_factor = PagingCosts::kNear;
   StreamShape stream = {};
 };
 
@@ -58,6 +60,7 @@ class SchedulerHarness {
                           .decode_headroom = options.decode_headroom,
                           .turn_tokens = options.turn_tokens,
                           .meeting_tokens = options.meeting_tokens,
+                          .meeting_factor = options.meeting_factor,
                           .adapters = options.adapters,
                           .stream = options.stream,
                           .kv_idle_release = options.kv_idle_release},
