@@ -65,9 +65,10 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   std::printf(
       "  %ld blocks saved, %ld loaded, %ld loads failed, %ld tokens found in the tier; %ld "
       "sequences "
-      "met their loads, and took over %ld tokens\n",
+      "met their loads, and took over %ld tokens; with two levels %ld changes, %ld fast and %ld "
+      "slow loads\n",
       total.saved_blocks, total.loaded_blocks, total.failed_loads, total.tier_tokens, total.met,
-      total.met_tokens);
+      total.met_tokens, total.level_changes, total.fast_loads, total.slow_loads);
   // The workloads must reach what they are for. Other seeds and shorter runs may miss a rare event,
   // which says nothing about the scheduler.
   if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
@@ -93,6 +94,9 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   EXPECT_GT(total.loaded_blocks, wanted / 500);
   EXPECT_GT(total.failed_loads, 0);
   EXPECT_GT(total.tier_tokens, wanted / 500);
+  EXPECT_GT(total.level_changes, wanted / 100);
+  EXPECT_GT(total.fast_loads, wanted / 5000);
+  EXPECT_GT(total.slow_loads, wanted / 5000);
   EXPECT_GT(total.no_memory, 0);
   EXPECT_GE(total.most_pinned, 10);
   EXPECT_GT(total.ended_holds, 0);
@@ -116,13 +120,16 @@ TEST_P(SchedulerProperty, PromptsMeetTheirLoads) {
   const WorkloadReport total = run_campaign(policy, wanted, WorkloadKind::kMeeting);
   std::printf(
       "%s: %ld steps, %ld preemptions, %ld cancelled, %ld blocks loaded, %ld loads failed; %ld "
-      "sequences met their loads, and took over %ld tokens\n",
+      "sequences met their loads, and took over %ld tokens; with two levels %ld fast and %ld slow "
+      "loads\n",
       policy.c_str(), total.steps, total.preemptions, total.cancelled, total.loaded_blocks,
-      total.failed_loads, total.met, total.met_tokens);
+      total.failed_loads, total.met, total.met_tokens, total.fast_loads, total.slow_loads);
   if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
   EXPECT_GT(total.met, wanted / 100);
   EXPECT_GT(total.met_tokens, wanted / 40);
   EXPECT_GT(total.failed_loads, wanted / 200);
+  EXPECT_GT(total.fast_loads, wanted / 200);
+  EXPECT_GT(total.slow_loads, wanted / 500);
 }
 
 // Seeds that found a fault once.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,35 +21,10 @@
 #include "scheduler/simple_policies.h"
 #include "scheduler/step_time_correction.h"
 #include "tests/support/fake_executor.h"
+#include "tests/support/workload_setup.h"
 
 namespace sluice {
 namespace {
-
-constexpr std::string_view kGuessing = "guessing";
-// One seed in this many runs a pipeline of micro-batches, and one in this many has failing rows, so
-// that even a few consecutive seeds cover both.
-constexpr std::uint64_t kPipelineEvery = 5;
-constexpr std::uint64_t kFailingEvery = 3;
-
-// The choices that a seed makes before anything runs.
-struct Setup {
-  FakeModel model;
-  KvOptions kv;
-  SchedulerOptions scheduler;
-  int max_in_flight = 1;
-  double early_commit_rate = 0;  // 0: steps always overlap
-  double arrival_rate = 0;
-  double cancel_rate = 0;
-  double limit_rate = 0;   // of a new KV limit
-  double refuse_rate = 0;  // of growth that is refused from now on, or granted again
-  double pause_rate = 0;   // of a long time without arrivals
-  double adapter_rate = 0;
-  double load_rate = 0.3;           // of a load that ends in a turn
-  double drop_rate = 0.02;          // of memory that loses its cached blocks
-  bool others_memory_only = false;  // the blocks of the second tenant never go to the tier
-  std::int32_t max_prompt = 0;
-  std::int32_t max_output = 0;
-};
 
 // The promises of a policy beyond those that all policies make.
 struct Promises {
@@ -114,162 +88,7 @@ class GuessingPolicy final : public Policy {
   StallFreePolicy stall_free_;
 };
 
-std::int32_t pick(SplitMix64& rng, std::int32_t low, std::int32_t high) {
-  return low + static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(high - low + 1)));
-}
-
-bool chance(SplitMix64& rng, double probability) { return rng.uniform() < probability; }
-
-std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
-  const std::int32_t small = pick(rng, 1, 9);
-  const std::int32_t large = pick(rng, 10, 40);
-  switch (rng.below(6)) {
-    case 0: return {small};
-    case 1: return {0, large};
-    case 2: return {large, 0, small};
-    default: return {0};
-  }
-}
-
-// A turn takes about a millisecond, so some of these goals are always kept and some never.
-TimeBudget pick_time_budget(SplitMix64& rng) {
-  TimeBudget time;
-  StepTimePredictor& p = time.predictor;
-  p.knots[1] = {pick(rng, 1, 40), 1e6 * rng.uniform()};
-  p.num_knots = 2;
-  p.tile = std::int32_t{1} << rng.below(5);
-  p.tile_ns = 1e5 * rng.uniform();
-  p.logits_ns = 1e5 * rng.uniform();
-  p.decode_context_ns = 1e3 * rng.uniform();
-  p.chunk_work_ns = 1e3 * rng.uniform();
-  time.tbt = Duration(pick(rng, 300'000, 3'000'000));
-  time.longest_step = time.tbt;
-  time.shortest_step = time.tbt / 4;
-  time.min_chunk = pick(rng, 1, 20);
-  time.margin = 1 + rng.uniform();
-  time.learn = chance(rng, 0.8);
-  if (chance(rng, 0.4)) {
-    time.predictor = {};
-    time.costs = StepCosts{.pair_tokens = rng.uniform(), .position_reads = rng.uniform()};
-    time.decode_steps = 1 + 4 * rng.uniform();
-    time.learn = true;
-  }
-  return time;
-}
-
-Setup make_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed) {
-  Setup setup;
-  const bool pipeline = seed % kPipelineEvery == 0;
-  const std::int32_t context = pick(rng, 8, 120);
-  setup.model.group_windows = pick_windows(rng);
-  setup.model.vocab_size = pick(rng, 8, 60);
-  setup.model.fail_one_in = seed % kFailingEvery == 0 ? 150 : 0;
-  SchedulerOptions& scheduler = setup.scheduler;
-  scheduler.token_budget = chance(rng, 0.2) ? pick(rng, 1, 4) : pick(rng, 4, 64);
-  scheduler.max_num_seqs = pick(rng, 1, 12);
-  scheduler.max_model_len = context;
-  scheduler.turn_tokens = 1 + static_cast<std::int32_t>(seed % 13);
-  scheduler.eos_ids = setup.model.eos_ids;
-  KvOptions& kv = setup.kv;
-  kv.block_size = std::int32_t{1} << rng.below(5);
-  kv.group_windows = setup.model.group_windows;
-  kv.max_num_seqs = scheduler.max_num_seqs;
-  kv.max_model_len = context;
-  if (policy != kGuessing) {
-    scheduler.token_budget = make_policy(policy).value()->token_budget(scheduler);
-  }
-  kv.max_query_len = std::min(scheduler.token_budget, context);
-  kv.watermark = chance(rng, 0.5) ? 0.01 : rng.uniform() * 0.3;
-  kv.prefix_caching = chance(rng, 0.8) ? PrefixCaching::kOn : PrefixCaching::kOff;
-  const auto groups = static_cast<std::int32_t>(kv.group_windows.size());
-  const std::int32_t one = ((context + kv.block_size - 1) / kv.block_size) * groups;
-  // From less than one full context to plenty.
-  const std::int32_t most = std::max(2, one * scheduler.max_num_seqs);
-  kv.num_blocks = 1 + (chance(rng, 0.6) ? pick(rng, std::max(1, one / 2), std::min(most, 2 * one))
-                                        : pick(rng, std::max(1, one / 2), most));
-  if (chance(rng, 0.7)) kv.chunk_blocks = pick(rng, 1, std::max(1, kv.num_blocks / 4));
-  kv.max_blocks = kv.num_blocks;
-  if (kv.chunk_blocks > 0) kv.num_blocks = std::min(kv.chunk_blocks, kv.max_blocks);
-  scheduler.decode_headroom = chance(rng, 0.5) ? pick(rng, 0, 100) : 0;
-  setup.limit_rate = chance(rng, 0.5) ? 0.05 : 0;
-  setup.refuse_rate = kv.chunk_blocks > 0 && chance(rng, 0.7) ? 0.2 : 0;
-  setup.pause_rate = 0.08;
-  if (chance(rng, 0.8)) scheduler.kv_idle_release = std::chrono::milliseconds(pick(rng, 1, 10));
-  if (chance(rng, 0.7)) {
-    setup.adapter_rate = rng.uniform();
-    scheduler.adapters = {.num_slots = pick(rng, 1, 3),
-                          .num_adapters = pick(rng, 1, 8),
-                          .turn = std::chrono::milliseconds(pick(rng, 0, 20))};
-  }
-  setup.max_in_flight = pick(rng, pipeline ? 2 : 1, 3);
-  setup.early_commit_rate = chance(rng, 0.5) ? 0.3 : 0;
-  if (policy != kGuessing && pipeline) {
-    scheduler.micro_batches = setup.max_in_flight;
-    setup.early_commit_rate = 0;
-  }
-  if (policy != kGuessing && make_policy(policy).value()->plans_by_time() && chance(rng, 0.4)) {
-    scheduler.time_budget = pick_time_budget(rng);
-  }
-  setup.arrival_rate = 0.05 + 0.5 * rng.uniform();
-  setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
-  setup.max_prompt = pick(rng, 1, context + 1);
-  setup.max_output = pick(rng, 1, context);
-  return setup;
-}
-
-// Drawn from the seed alone, so that it changes nothing else that is drawn.
-Setup with_tier(Setup setup, std::uint64_t seed) {
-  SplitMix64 rng(seed);
-  if (setup.kv.prefix_caching == PrefixCaching::kOff || chance(rng, 0.4)) return setup;
-  setup.kv.tier_pages = pick(rng, 1, 3 * setup.kv.max_blocks);
-  setup.others_memory_only = setup.kv.tier_pages % 2 == 0;
-  if (setup.kv.tier_pages % 3 == 0) {
-    setup.kv.tier_eviction = {.by = TierEviction::kSeconds, .even_depth = 3.0};
-  }
-  setup.scheduler.meeting_tokens = pick(rng, 0, 12);
-  return setup;
-}
-
-Setup with_meetings(Setup setup, std::uint64_t seed) {
-  SplitMix64 rng(seed);
-  const std::int32_t context = pick(rng, 60, 120);
-  setup.scheduler.max_model_len = setup.kv.max_model_len = context;
-  setup.max_prompt = context - 1;
-  setup.scheduler.token_budget = pick(rng, 2, 24);
-  setup.kv.max_query_len = setup.scheduler.token_budget;
-  setup.scheduler.meeting_tokens = pick(rng, 1, 6);
-  setup.scheduler.meeting_factor = std::numeric_limits<double>::infinity();
-  setup.kv.block_size = std::int32_t{1} << rng.below(4);
-  setup.kv.group_windows = {0};
-  if (chance(rng, 0.2)) setup.kv.group_windows = {0, 0};
-  SplitMix64 windows(~seed);  // a stream of its own
-  if (seed % 3 == 1) setup.kv.group_windows = pick_windows(windows);
-  setup.model.group_windows = setup.kv.group_windows;
-  const auto groups = static_cast<std::int32_t>(setup.kv.group_windows.size());
-  const std::int32_t one = (context + setup.kv.block_size - 1) / setup.kv.block_size * groups;
-  setup.kv.max_blocks = 1 + pick(rng, one, 3 * one);
-  setup.kv.num_blocks = setup.kv.max_blocks;
-  if (setup.kv.chunk_blocks > 0) {
-    setup.kv.chunk_blocks = pick(rng, 1, one);
-    setup.kv.num_blocks = std::min(setup.kv.chunk_blocks, setup.kv.max_blocks);
-  }
-  setup.kv.prefix_caching = PrefixCaching::kOn;
-  setup.kv.tier_pages = 8 * setup.kv.max_blocks;
-  setup.load_rate = 0.02 + 0.9 * rng.uniform();
-  setup.drop_rate = 0.05;
-  setup.max_output = pick(rng, 1, 8);
-  setup.arrival_rate = 0.5;
-  setup.adapter_rate = 0;
-  return setup;
-}
-
-Setup choose_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed,
-                   WorkloadKind kind) {
-  Setup setup = with_tier(make_setup(rng, policy, seed), seed);
-  return kind == WorkloadKind::kMeeting ? with_meetings(std::move(setup), seed) : setup;
-}
-
-std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
+std::unique_ptr<Policy> choose_policy(const WorkloadSetup& setup, std::string_view name,
                                       std::uint64_t seed) {
   if (name != kGuessing) return make_policy(name).value();
   return std::make_unique<GuessingPolicy>(setup.model, setup.scheduler.max_model_len, seed);
@@ -296,11 +115,17 @@ struct InFlight {
   TimePoint submitted;
 };
 
+struct StartedTransfer {
+  std::int64_t turn = 0;
+  PagedBlock block;  // of a save or load
+};
+
 class Workload {
  public:
   Workload(std::string_view policy, std::uint64_t seed, WorkloadKind kind)
       : rng_(seed),
         pin_rng_(seed + 1),
+        level_rng_(seed + 2),
         promises_(promises_of(policy)),
         setup_(choose_setup(rng_, policy, seed, kind)),
         kv_(setup_.kv),
@@ -308,6 +133,7 @@ class Workload {
         executor_(setup_.model, setup_.kv, setup_.max_in_flight),
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
+    levels_.resize(static_cast<std::size_t>(setup_.kv.tier_pages), TierLevel::kSlow);
     executor_.hold_transfers();
     // By the seed alone, as the turn below.
     if (setup_.max_in_flight == 1 && seed % 4 != 0) executor_.force_tokens(1 + seed % 7);
@@ -354,6 +180,11 @@ class Workload {
   void change_pins();
   void check_holds();
   void end_transfers();
+  double load_rate(const PagedBlock& block) const;
+  void note_level(const PagedBlock& block, bool loaded);
+  void change_level();
+  void tell_level(std::int32_t page, TierLevel level);
+  void note_started(const BatchPlan& plan);
   void drop_page();
   void note_memory(const BatchPlan& plan);
   void check_waits(const BatchPlan& plan) const;
@@ -377,9 +208,10 @@ class Workload {
   void check_end(const LiveSequence& live) const;
 
   SplitMix64 rng_;
-  SplitMix64 pin_rng_;  // a stream of its own: pins change nothing else that is drawn
+  SplitMix64 pin_rng_;    // a stream of its own: pins change nothing else that is drawn
+  SplitMix64 level_rng_;  // likewise
   Promises promises_;
-  Setup setup_;
+  WorkloadSetup setup_;
   KvManager kv_;
   Scheduler scheduler_;
   FakeExecutor executor_;
@@ -407,9 +239,11 @@ class Workload {
   std::optional<TimePoint> refused_at_;  // the last growth
   std::vector<TransferResult> completed_;
   std::vector<PagedBlock> lost_pages_;
+  std::vector<TierLevel> levels_;       // by page, as the scheduler knows them after its next plan
+  std::vector<PageLevel> page_levels_;  // changes since the last plan
   std::set<std::int32_t> failed_adapters_;
-  std::set<std::uint64_t> memory_only_;                   // tenants
-  std::unordered_map<TransferId, std::int64_t> started_;  // the turn of each transfer under way
+  std::set<std::uint64_t> memory_only_;                      // tenants
+  std::unordered_map<TransferId, StartedTransfer> started_;  // under way
   bool last_plan_empty_ = false;
   std::size_t running_before_ = 0;  // the plan
   SequenceId front_ = 0;            // the running sequence that comes before all others
@@ -565,18 +399,46 @@ void Workload::refuse_growth(bool refuse) {
 // Each transfer under way ends with some probability, in any order.
 void Workload::end_transfers() {
   for (std::size_t i = executor_.transfers().size(); i > 0; --i) {
-    const bool load = executor_.transfers()[i - 1].kind == TransferKind::kLoadBlock;
-    if (!chance(rng_, load ? setup_.load_rate : 0.3)) continue;
-    const TransferId id = executor_.transfers()[i - 1].id;
-    const std::int32_t adapter = executor_.transfers()[i - 1].resource;
-    const bool pages = executor_.transfers()[i - 1].kind != TransferKind::kLoadAdapter;
+    const PlanTransfer transfer = executor_.transfers()[i - 1];
+    const auto started = started_.find(transfer.id);
+    CHECK(started != started_.end());
+    const bool load = transfer.kind == TransferKind::kLoadBlock;
+    if (!chance(rng_, load ? load_rate(started->second.block) : 0.3)) continue;
+    const bool pages = transfer.kind != TransferKind::kLoadAdapter;
     const bool failed = chance(rng_, pages ? 0.1 : 0.45);
-    executor_.end_transfer(i - 1, failed, id % 2 == 0);
+    executor_.end_transfer(i - 1, failed, transfer.id % 2 == 0);
     report_.failed_transfers += failed ? 1 : 0;
-    if (failed && !pages) failed_adapters_.insert(adapter);
-    report_.late_transfers += turns_ - started_.at(id) >= 2 ? 1 : 0;
-    started_.erase(id);
+    if (failed && !pages) failed_adapters_.insert(transfer.resource);
+    if (!failed && pages) note_level(started->second.block, load);
+    report_.late_transfers += turns_ - started->second.turn >= 2 ? 1 : 0;
+    started_.erase(started);
   }
+}
+
+double Workload::load_rate(const PagedBlock& block) const {
+  if (!setup_.two_levels) return setup_.load_rate;
+  return block.level == TierLevel::kFast ? 0.9 : setup_.load_rate / 4;
+}
+
+// A block that was saved or loaded goes to the fast level, if that has room.
+void Workload::note_level(const PagedBlock& block, bool loaded) {
+  if (!setup_.two_levels) return;
+  report_.fast_loads += loaded && block.level == TierLevel::kFast ? 1 : 0;
+  report_.slow_loads += loaded && block.level == TierLevel::kSlow ? 1 : 0;
+  if (chance(level_rng_, loaded ? 0.3 : 0.7)) tell_level(block.page, TierLevel::kFast);
+}
+
+// The fast level makes room, or reads ahead. The page may be empty, or under way.
+void Workload::change_level() {
+  if (!setup_.two_levels || !chance(level_rng_, 0.3)) return;
+  const auto page = static_cast<std::int32_t>(level_rng_.below(levels_.size()));
+  tell_level(page, chance(level_rng_, 0.8) ? TierLevel::kSlow : TierLevel::kFast);
+}
+
+void Workload::tell_level(std::int32_t page, TierLevel level) {
+  report_.level_changes += levels_[static_cast<std::size_t>(page)] == level ? 0 : 1;
+  levels_[static_cast<std::size_t>(page)] = level;
+  page_levels_.push_back({page, level});
 }
 
 // The tier makes room: any block that is not under way.
@@ -597,6 +459,7 @@ void Workload::turn() {
     executor_.accept_saves(chance(rng_, 0.8));
     if (chance(rng_, setup_.drop_rate)) kv_.drop_cached();
     if (chance(rng_, 0.002)) drop_page();
+    change_level();
   }
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
@@ -655,8 +518,10 @@ void Workload::plan_step() {
                    .kv_growth_failed = executor_.kv_growth_failed(),
                    .kv_limit_blocks = kv_limit_,
                    .lost_pages = lost_pages_,
+                   .page_levels = page_levels_,
                    .tier_accepts_saves = executor_.tier_accepts_saves()},
                   plan);
+  page_levels_.clear();
   scheduler_.check_integrity();
   check_holds();
   check_plan(plan);
@@ -665,12 +530,7 @@ void Workload::plan_step() {
     ++report_.empty_plans;
     check_waits(plan);
   }
-  for (const PlanTransfer& transfer : plan.transfers) {
-    started_.emplace(transfer.id, turns_);
-    if (transfer.kind != TransferKind::kSaveBlock) continue;
-    const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
-    CHECK(!memory_only_.contains(block.tenant.high));
-  }
+  note_started(plan);
   report_.transfers += static_cast<std::int64_t>(plan.transfers.size());
   note_memory(plan);
   if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
@@ -680,6 +540,20 @@ void Workload::plan_step() {
   ++report_.steps;
   const bool piped = setup_.scheduler.micro_batches > 1;
   report_.piped_rows += piped ? static_cast<std::int64_t>(plan.rows.size()) : 0;
+}
+
+void Workload::note_started(const BatchPlan& plan) {
+  for (const PlanTransfer& transfer : plan.transfers) {
+    StartedTransfer& started = started_[transfer.id];
+    started.turn = turns_;
+    if (transfer.kind == TransferKind::kLoadAdapter) continue;
+    started.block = plan.pages[static_cast<std::size_t>(transfer.resource)];
+    if (transfer.kind == TransferKind::kLoadBlock) {
+      CHECK(started.block.level == levels_[static_cast<std::size_t>(started.block.page)]);
+    } else {
+      CHECK(!memory_only_.contains(started.block.tenant.high));
+    }
+  }
 }
 
 void Workload::note_memory(const BatchPlan& plan) {

@@ -1,10 +1,10 @@
 // A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
 // several choices, clients, priorities, adapters, cancels, stop ids, forced tokens, failing rows, a
 // tiny memory that grows, is refused, is limited and is returned when idle, a tier below that
-// memory, prefixes that are pinned and unpinned, late and failed transfers, one to three steps in
-// flight, one or several micro-batches. Every plan, token and finish reason is compared with the
-// expected one, and each policy's further promises are checked. A violation aborts through CHECK;
-// the seed is printed before (print_seed_on_abort).
+// memory, which has one level or two, prefixes that are pinned and unpinned, late and failed
+// transfers, one to three steps in flight, one or several micro-batches. Every plan, token and
+// finish reason is compared with the expected one, and each policy's further promises are checked.
+// A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,10 @@ struct WorkloadReport {
   std::int64_t failed_loads = 0;
   std::int64_t computed_instead = 0;
   std::int64_t tier_tokens = 0;
+  // With a tier of two levels.
+  std::int64_t level_changes = 0;
+  std::int64_t fast_loads = 0;
+  std::int64_t slow_loads = 0;
   std::int64_t met = 0;          // sequences whose prompt was loaded from the back
   std::int64_t met_tokens = 0;   // that they took over so
   std::int64_t no_memory = 0;    // sequences that ended for it
