@@ -275,9 +275,11 @@ std::int32_t BackLoads::chunk_limit(std::int32_t slot, std::int32_t position) co
   return takeover < one->end ? std::min(limit, takeover * size - position) : limit;
 }
 
-bool BackLoads::under_way(std::int32_t slot) const {
-  const One* const one = find(slot);
-  return one != nullptr && one->wanted > 0;
+bool BackLoads::wait_for_memory(std::int32_t slot) {
+  One* const one = find(slot);
+  if (one == nullptr || one->wanted == 0 || one->waits == kMostWaits) return false;
+  ++one->waits;
+  return true;
 }
 
 bool BackLoads::complete(const TransferResult& result) {

@@ -3,9 +3,11 @@
 // on behind them. For tiers that take about as long for a token as the model (PagingCosts).
 //
 // Nothing waits for these loads: a block that has not come when the front is there is computed, and
-// so is one whose load failed. How many are asked for follows from the rates of both sides, anew in
-// every plan, so that the last load should end when the front is there. A loaded block is valid
-// whatever its predecessors' state, because its name stands for its whole prefix.
+// so is one whose load failed. Only a front that lacks memory, which loads under way hold, waits
+// for kMostWaits plans before others are displaced for it. How many are asked for follows from the
+// rates of both sides, anew in every plan, so that the last load should end when the front is
+// there. A loaded block is valid whatever its predecessors' state, because its name stands for its
+// whole prefix.
 //
 // A block takes the place of one that the slot was promised, so loads need no memory of their own.
 // It is held until the slot takes it over, passes it or ends.
@@ -33,6 +35,8 @@ namespace sluice {
 
 class BackLoads {
  public:
+  static constexpr std::int32_t kMostWaits = 4;
+
   // `least_tokens`: of the first loads together, and of a chunk where the front goes to meet the
   // loads. Less is not worth a step. 0: never. REQUIRES: both outlive this.
   BackLoads(KvManager& kv, PagingCosts& costs, std::int32_t least_tokens);
@@ -56,8 +60,9 @@ class BackLoads {
   std::int32_t take(std::int32_t slot, std::int32_t position);
   // The most tokens of the next chunk: as far as the loads are expected to come, or have come.
   std::int32_t chunk_limit(std::int32_t slot, std::int32_t position) const;
-  // Whether loads for the slot are under way that its front may meet.
-  bool under_way(std::int32_t slot) const;
+  // The front lacks memory. Whether it should wait in this plan, because loads that it may meet are
+  // under way. True at most kMostWaits times between begin() and end().
+  bool wait_for_memory(std::int32_t slot);
 
   // A transfer has ended. False: it is not one of these.
   bool complete(const TransferResult& result);
@@ -96,6 +101,7 @@ class BackLoads {
     std::vector<Batch> batches;
     std::int32_t under_way = 0;                    // transfers
     std::int32_t wanted = 0;                       // of these, those that are not passed
+    std::int32_t waits = 0;                        // plans in which the front waited for memory
     PagingWork all;                                // all its blocks
     PagingRate rate;                               // of its own loads
     TimePoint counted_from;                        // the last plan with loads under way

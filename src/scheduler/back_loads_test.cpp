@@ -234,6 +234,27 @@ TEST_F(BackLoadsTest, NeedsNoMemoryBeyondThePrompt) {
   expect_exact(chat);
 }
 
+// The loads do not come, and hold blocks that the front needs. A newer sequence yields to it.
+TEST_F(BackLoadsTest, AFrontThatLacksMemoryWaitsForFewPlans) {
+  HarnessOptions options = meeting_options();
+  options.num_blocks = 1 + 29;
+  begin(options, 1);
+  Sequence& chat = h().add(101, 2, kChat);
+  Sequence& newer = h().add(3, 60, 500);
+  int waits = 0;
+  for (int i = 0; i < 40 && newer.num_preemptions == 0; ++i) {
+    waits += step().starts_with("3:") ? 0 : 1;
+  }
+  EXPECT_EQ(newer.num_preemptions, 1);
+  EXPECT_EQ(waits, BackLoads::kMostWaits + 1);  // its last row had been planned
+  while (h().scheduler.has_work()) {
+    step();
+    end_loads(1);
+  }
+  expect_exact(chat);
+  expect_exact(newer);
+}
+
 // A plan that only takes blocks over is empty and is dropped; the next row has them all the same.
 TEST_F(BackLoadsTest, TakesBlocksOverWithoutARow) {
   HarnessOptions options = meeting_options();

@@ -148,11 +148,11 @@ std::int32_t PlanPass::meet_loads(std::int32_t slot) {
   return state_.pager.back().chunk_limit(slot, next);
 }
 
-// Blocks for a chunk of a prompt whose end is being loaded. While loads are under way, they will
-// bring blocks or give some back.
+// Blocks for a chunk of a prompt whose end is being loaded. Loads under way will bring blocks or
+// give some back, so others are displaced only if that takes long.
 RowOutcome PlanPass::make_room_beside_loads(std::int32_t slot, std::int32_t count) {
   BackLoads& loads = state_.pager.back();
-  if (loads.under_way(slot)) return RowOutcome::kWaits;
+  if (loads.wait_for_memory(slot)) return RowOutcome::kWaits;
   loads.end(slot);
   const bool fits = state_.kv.extend(slot, set().next[at(slot)], count, changes_);
   return fits ? RowOutcome::kPlanned : make_room(slot, count);
@@ -231,6 +231,10 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
     return RowOutcome::kPlanned;
   }
   lacks_memory_ = &sequence(slot);
+  if (prefilling(slot)) {
+    const std::int32_t blocks = state_.kv.num_available_blocks() + state_.kv.last_shortage();
+    state_.starved = {set().id[at(slot)], slot, blocks};
+  }
   if (set().order.back() != slot) hold_newest();
   return RowOutcome::kWaits;
 }

@@ -222,6 +222,9 @@ class PlanPass {
   // saved to the tier before it takes them.
   static constexpr Duration kMostSaving = std::chrono::seconds(1);
   void make_room_for_priority(Reservation reservation);
+  // Called before the policy. Preempts the newest sequence if the older prompt that the last plan
+  // left without a chunk still lacks memory. If it is in flight, it gets no row in this plan.
+  void make_room_for_starved();
   // Called before the policy. Preempts the newest sequences while more blocks are held than the KV
   // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();

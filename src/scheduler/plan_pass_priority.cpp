@@ -1,5 +1,8 @@
-// The part of PlanPass that lets a waiting sequence displace running ones of lower priority.
+// The part of PlanPass that displaces running sequences before the policy plans: for a waiting one
+// of higher priority, and for an older prompt.
 #include "scheduler/plan_pass.h"
+
+#include <utility>
 
 namespace sluice {
 
@@ -78,6 +81,22 @@ void PlanPass::make_room_for_priority(Reservation reservation) {
   // The displaced blocks are saved before the urgent sequence takes them, unless that takes
   // long.
   if (now_ - state_.urgent_since < kMostSaving) save_unused();
+}
+
+// Decodes are planned before chunks, so a newer decode would keep its memory until it needs more.
+void PlanPass::make_room_for_starved() {
+  const StarvedPrompt starved = std::exchange(state_.starved, {});
+  if (starved.id == 0 || state_.kv_sizer.can_grow()) return;
+  if (set().state[at(starved.slot)] != SlotState::kRunning) return;
+  if (set().id[at(starved.slot)] != starved.id || !prefilling(starved.slot)) return;
+  const std::int32_t newest = set().order.back();
+  if (available_blocks() >= starved.blocks || newest == starved.slot) return;
+  short_of_memory_ = true;
+  if (idle(newest)) {
+    state_.preempt(newest, plan_);
+  } else {
+    hold_newest();
+  }
 }
 
 }  // namespace sluice

@@ -153,6 +153,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   pass.keep_streamed();
   pass.admit_stream();
   if (!pass.stream_is_due()) {
+    pass.make_room_for_starved();
     if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());
     policy_->plan(pass);
   }

@@ -144,6 +144,8 @@ TEST(SchedulerPropertySeeds, StayMended) {
   EXPECT_GT(run_scheduler_workload("hybrid:max-tokens", 1795664461, 300).steps, 0);
   // A plan without rows had taken over loaded blocks, and its table updates were dropped.
   EXPECT_GT(run_scheduler_workload("guessing", 1000016, 300, WorkloadKind::kMeeting).steps, 0);
+  // A prompt waited for its loads while a newer sequence took the memory.
+  EXPECT_GT(run_scheduler_workload("vtc", 406000008, 300, WorkloadKind::kMeeting).steps, 0);
   // A second chunk that loads from the back made shorter did not fit into the time budget.
   EXPECT_GT(run_scheduler_workload("stall-free", 5000274, 300, WorkloadKind::kMeeting).steps, 0);
 }

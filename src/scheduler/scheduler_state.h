@@ -71,6 +71,14 @@ struct ChoiceGroup {
   std::int32_t alive = 0;
 };
 
+// A running prompt that got no chunk in the last plan, because memory was short and all that could
+// yield to it had their rows.
+struct StarvedPrompt {
+  SequenceId id = 0;  // 0: there is none
+  std::int32_t slot = -1;
+  std::int32_t blocks = 0;  // available blocks that it needs
+};
+
 struct SchedulerState {
   SchedulerState(const SchedulerOptions& scheduler_options, KvManager& kv_manager);
 
@@ -87,6 +95,7 @@ struct SchedulerState {
   // The waiting sequence for which others were displaced, since when; null: there is none.
   const Sequence* urgent = nullptr;
   TimePoint urgent_since;
+  StarvedPrompt starved;
   std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows
