@@ -8,7 +8,7 @@
         --profile FILE
 
 saving:  gaps between the tokens of a stream while another client sends new prompts at fixed
-         times, with --kv-disk and without it.
+         times, with --kv-disk (or, with --tier ram, --kv-ram) and without it.
 restart: the next turn of a chat after a restart, its KV cold on the disk, beside the time that the
          disk needs for these bytes and the processor for the new tokens.
 burst:   many prompts at once with KV memory for three of them: `fair` over `stall-free`.
@@ -39,9 +39,9 @@ MIB = 1 << 20
 
 
 class Server(ReadyServer):
-    def __init__(self, args, *options):
+    def __init__(self, args, *options, **process):
         super().__init__([args.binary, "serve", args.model, "--served-model-name", "m",
-                          "--threads", "2", *options])
+                          "--threads", "2", *options], **process)
 
     def complete(self, prompt, outputs):
         """The time of the call and of each token, and the tokens that were found."""
@@ -148,7 +148,8 @@ def show_saving(args):
           "| prompts sent |\n|---|---|---|---|---|---|")
     memory = ["--kv-cache-memory", f"{args.kv_cache_mib}MiB"]
     rows = []
-    with Server(args, *memory) as without, Server(args, *memory, *disk_option(args)) as tier:
+    below = ["--kv-ram", "1GiB"] if args.tier == "ram" else disk_option(args)
+    with Server(args, *memory) as without, Server(args, *memory, *below) as tier:
         for server in (without, tier):
             gaps_beside_prompts(server, args, 0)
         for pair in range(args.pairs):
@@ -200,17 +201,51 @@ def show_restart(args):
 
 # ---------------------------------------------------------------- burst
 
-def burst(args, *options):
-    """The worst TTFT, the mean completion and the makespan of one burst, and its answers."""
+class MemoryGroup:
+    """A control group (version 1) whose memory the kernel swaps beyond a limit. Needs root and a
+    swap area."""
+    PATH = "/sys/fs/cgroup/memory/sluice-figures"
+
+    def __enter__(self):
+        os.makedirs(self.PATH, exist_ok=True)
+        return self
+
+    def __exit__(self, *_):
+        os.rmdir(self.PATH)
+
+    def write(self, name, value):
+        with open(f"{self.PATH}/{name}", "w", encoding="ascii") as stream:
+            stream.write(str(value))
+
+    def stat(self):
+        with open(f"{self.PATH}/memory.stat", encoding="ascii") as stream:
+            return {name: int(value) for name, value in (line.split() for line in stream)}
+
+    def add_self(self):
+        self.write("cgroup.procs", os.getpid())
+
+    def leave_room(self, size):
+        """So many bytes more than the group's processes have now."""
+        stat = self.stat()
+        self.write("memory.limit_in_bytes", stat["rss"] + stat["mapped_file"] + size)
+
+
+def burst(args, *options, group=None):
+    """The worst TTFT, the mean completion and the makespan of one burst, and its answers. With a
+    group, the server has KV memory for all, and the kernel swaps what exceeds that for three."""
     rng = random.Random(3)
     prompts = [random_prompt(rng, 64) for _ in range(args.clients)]
     results = [None] * len(prompts)
     length = 64 + args.answers
     blocks = 3 * (math.ceil(length / BLOCK) + 1)
     memory = blocks * BLOCK * kv_bytes_per_token(args.model)
-    with Server(args, "--kv-cache-memory", f"{memory // 1024}KiB", "--max-model-len",
-                str(length + BLOCK), *options) as server:
+    served = memory * math.ceil(args.clients / 3) if group else memory
+    with Server(args, "--kv-cache-memory", f"{served // 1024}KiB", "--max-model-len",
+                str(length + BLOCK), *options,
+                preexec_fn=group.add_self if group else None) as server:
         server.complete(random_prompt(rng, 32), 2)
+        if group:
+            group.leave_room(memory)
 
         def call(i):
             results[i] = server.complete(prompts[i], args.answers)
@@ -223,6 +258,9 @@ def burst(args, *options):
             client.join()
         saved, loaded = (server.metric(f"kv_tier_blocks_{kind}_total")
                          for kind in ("saved", "loaded"))
+        if group:
+            stat = group.stat()
+            saved, loaded = stat["swap"] / MIB, stat["pgmajfault"]
     return (max(times[0] for _, times, _, _ in results) - start,
             statistics.mean(times[-1] for _, times, _, _ in results) - start,
             max(times[-1] for _, times, _, _ in results) - start,
@@ -242,6 +280,13 @@ def show_burst(args):
         print(f"| {name} | {fair[0] / base[0]:.2f} | {fair[2] / base[2]:.2f} | "
               f"{fair[1] / base[1]:.2f} | {fair[4]:.0f}, {fair[5]:.0f} | "
               f"{sum(a == b for a, b in zip(fair[3], base[3]))} of {args.clients} |", flush=True)
+    if args.kernel_swap:
+        with MemoryGroup() as group:
+            swapped = burst(args, "--scheduler", "stall-free", group=group)
+        print(f"| none: `stall-free`, the kernel swaps | {swapped[0] / base[0]:.2f} | "
+              f"{swapped[2] / base[2]:.2f} | {swapped[1] / base[1]:.2f} | {swapped[4]:.0f} MiB, "
+              f"{swapped[5]:.0f} faults | "
+              f"{sum(a == b for a, b in zip(swapped[3], base[3]))} of {args.clients} |")
 
 
 # ---------------------------------------------------------------- sharegpt
@@ -316,6 +361,7 @@ def main():
                         choices=["saving", "restart", "burst", "sharegpt"])
     parser.add_argument("--kv-cache-mib", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=5, help="saving: of runs")
+    parser.add_argument("--tier", choices=["disk", "ram"], default="disk", help="saving: below")
     parser.add_argument("--streams", type=int, default=1, help="saving: in a run, one by one")
     parser.add_argument("--stream", type=int, default=1500, help="saving: tokens of the stream")
     parser.add_argument("--prompt", type=int, default=200, help="saving: tokens of a prompt beside")
@@ -324,6 +370,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="restart, sharegpt: of runs")
     parser.add_argument("--clients", type=int, default=32, help="burst, sharegpt: at once")
     parser.add_argument("--answers", type=int, default=256, help="burst: tokens of an answer")
+    parser.add_argument("--kernel-swap", action="store_true",
+                        help="burst: a row in which the kernel swaps; needs root and a swap area")
     parser.add_argument("--length-scale", type=float, default=0.125,
                         help="sharegpt: times the tokens of the distribution")
     parser.add_argument("--profile", help="sharegpt: of this machine and model")

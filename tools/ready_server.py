@@ -24,13 +24,14 @@ def children_of(pid):
 
 
 class ReadyServer:
-    """A running command, ready when made; `with` ends it and prints its warnings and errors."""
+    """A running command, ready when made; `with` ends it and prints its warnings and errors.
+    `process`: options of Popen."""
 
-    def __init__(self, command):
+    def __init__(self, command, **process):
         self.port = free_port()
         self.process = subprocess.Popen(  # pylint: disable=consider-using-with
             [*command, "--port", str(self.port), "--access-log", "off"], stderr=subprocess.PIPE,
-            text=True)
+            text=True, **process)
         if not any(line.startswith("ready:") for line in self.process.stderr):
             raise SystemExit(f"the server ended with {self.process.wait()}")
         # Its messages are read all the time: a full pipe would stop it.
