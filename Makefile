@@ -18,6 +18,9 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 # A file that is not in the cache is not preprocessed twice: the compiler's list of included files
 # makes the key.
 export CCACHE_DEPEND ?= 1
+# A clone in another folder shares the cache.
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
 
 # $(call step,NAME,COMMANDS): runs COMMANDS and prints how long they took.
 step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECONDS - start)) s"

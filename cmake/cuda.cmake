@@ -78,7 +78,6 @@ function(sluice_device_code target)
   endforeach()
   set(embedding "${CMAKE_CURRENT_BINARY_DIR}/device_code.cpp")
   file(CONFIGURE OUTPUT "${embedding}" CONTENT "${assembly}" @ONLY)
-  set_source_files_properties("${embedding}"
-    PROPERTIES OBJECT_DEPENDS "${images}" SKIP_UNITY_BUILD_INCLUSION ON)
+  set_source_files_properties("${embedding}" PROPERTIES OBJECT_DEPENDS "${images}")
   target_sources(${target} PRIVATE "${embedding}")
 endfunction()

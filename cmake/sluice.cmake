@@ -32,15 +32,41 @@ endfunction()
 # With SLUICE_UNITY, eight sources are compiled as one, so that their headers are parsed once, which
 # halves the time of a build from scratch. The preset `dev` keeps files apart, so that each one
 # includes what it uses. `alone` are sources whose names (of helpers in unnamed namespaces) clash
-# with those of others, and which stay by themselves.
+# with those of others, and which stay by themselves, as sources whose COMPILE_OPTIONS were set before
+# do.
+# CMake's UNITY_BUILD would name sources by absolute paths, so that a compiler's cache would not
+# serve a clone in another folder.
 function(sluice_unity target alone)
-  if(SLUICE_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-      # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
-      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  if(NOT SLUICE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(joined)
+  foreach(source IN LISTS sources)
+    get_filename_component(path ${source} ABSOLUTE)
+    file(RELATIVE_PATH inside ${PROJECT_SOURCE_DIR} ${path})
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    cmake_path(IS_PREFIX PROJECT_BINARY_DIR ${path} made)
+    if(source MATCHES "[.]cpp$" AND NOT source IN_LIST alone AND NOT options AND NOT made)
+      list(APPEND joined ${inside})
+      set_source_files_properties(${path} PROPERTIES HEADER_FILE_ONLY ON)
     endif()
-    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+  set(batch 0)
+  while(joined)
+    list(SUBLIST joined 0 8 batch_sources)
+    list(REMOVE_ITEM joined ${batch_sources})
+    list(TRANSFORM batch_sources REPLACE "(.+)" "#include \"\\1\"\n")
+    list(JOIN batch_sources "" content)
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/unity/${target}_${batch}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${content}" @ONLY)
+    target_sources(${target} PRIVATE ${file})
+    math(EXPR batch "${batch} + 1")
+  endwhile()
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
