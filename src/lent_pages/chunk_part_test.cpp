@@ -5,11 +5,13 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "lent_pages/page_borrower.h"
 #include "lent_pages/page_lender.h"
 #include "lent_pages/page_link.h"
@@ -113,6 +115,93 @@ TEST_F(LentChunksTest, ABorrowerWithoutADeviceRefusesThem) {
   EXPECT_EQ(returned, crossed);
   EXPECT_EQ(crossed.size(), 1U);
   EXPECT_EQ(b.memory->given(), 0);
+}
+
+// A lender of the test's own, whose borrower has been welcomed if `welcomed`. Null: none came.
+std::unique_ptr<PageLink> lender_of_b(const FileDescriptor& listener, bool welcomed) {
+  pollfd ready{listener.get(), POLLIN, 0};
+  if (::poll(&ready, 1, 60'000) != 1) return nullptr;
+  auto link = std::make_unique<PageLink>(
+      FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+  EXPECT_TRUE(link->send({.kind = PageMessageKind::kChallenge}).value_or(false));
+  const bool answered = await([&] {
+    auto message = link->receive();
+    if (!message || !*message || (*message)->kind != PageMessageKind::kHello) return false;
+    if (!welcomed) return true;
+    PageMessage welcome{.kind = PageMessageKind::kWelcome, .bytes = kChunk};
+    welcome.tag =
+        page_proof(page_link_key(test::kLendToken), PageEnd::kLender, {}, (*message)->nonce, "b");
+    return link->send(welcome).value_or(false);
+  });
+  return answered ? std::move(link) : nullptr;
+}
+
+// The numbers of the chunks that come back until the borrower closes its end.
+std::vector<std::int64_t> returned_until_the_end(PageLink& link) {
+  std::vector<std::int64_t> numbers;
+  EXPECT_TRUE(await([&] {
+    for (;;) {
+      auto message = link.receive();
+      if (!message) return true;
+      if (!*message) return false;
+      EXPECT_EQ((*message)->kind, PageMessageKind::kReturned);
+      numbers.push_back((*message)->number);
+    }
+  }));
+  return numbers;
+}
+
+// The lender breaks the protocol, but it counts the chunk as lent.
+TEST_F(LentChunksTest, AChunkBeforeTheWelcomeGoesBack) {
+  const FileDescriptor listener = *listen_for_pages(socket_);
+  Borrowing b("b", test::kLendToken, kOfAll, open_chunks);
+  b.borrower->set_loans({loan(socket_, kLent, kLent)});
+  const auto link = lender_of_b(listener, false);
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(
+      *link->send({.kind = PageMessageKind::kChunk, .bytes = kChunk, .number = 3}, listener.get()));
+  EXPECT_EQ(returned_until_the_end(*link), std::vector<std::int64_t>{3});
+  EXPECT_EQ(b.memory->given(), 0);
+}
+
+// A lender that is stopped reads nothing, and its socket holds some 300 messages. The rest waits.
+TEST_F(LentChunksTest, ALenderThatReadsLateHearsOfEachChunk) {
+  constexpr std::int64_t kMany = 500;
+  const FileDescriptor listener = *listen_for_pages(socket_);
+  const FileDescriptor memory = *create_shared_memory("chunk", kChunk);
+  Borrowing b("b", test::kLendToken, kMany * kChunk, open_chunks);
+  for (const bool by_lender : {true, false}) {
+    b.borrower->set_loans({loan(socket_, kMany * kChunk, kMany * kChunk)});
+    const auto link = lender_of_b(listener, true);
+    ASSERT_TRUE(link);
+    std::vector<std::int64_t> crossed;
+    while (crossed.size() < kMany) {
+      const auto number = static_cast<std::int64_t>(crossed.size());
+      const PageMessage chunk{
+          .kind = PageMessageKind::kChunk, .bytes = (number + 1) * kChunk, .number = number};
+      ASSERT_TRUE(await([&] { return link->send(chunk, memory.get()).value_or(false); }));
+      crossed.push_back(number);
+    }
+    ASSERT_TRUE(await([&] { return b.memory->usable() == kMany * kChunk; }));
+    // The last chunk goes back first.
+    std::ranges::reverse(crossed);
+    if (by_lender) {
+      ASSERT_TRUE(*link->send({.kind = PageMessageKind::kBacked}));
+      ASSERT_TRUE(await([&] { return b.borrower->in_use() == 0; }));
+      std::vector<std::int64_t> returned;
+      ASSERT_TRUE(await([&] {
+        auto message = link->receive();
+        if (message && *message) returned.push_back((*message)->number);
+        return !message || returned.size() == crossed.size();
+      }));
+      EXPECT_EQ(returned, crossed);
+    }
+    // The loan ends, and with it the link: not before all is told.
+    b.borrower->set_loans({});
+    ASSERT_TRUE(await([&] { return b.borrower->in_use() == 0; }));
+    const std::vector<std::int64_t> rest = returned_until_the_end(*link);
+    EXPECT_EQ(rest, by_lender ? std::vector<std::int64_t>{} : crossed);
+  }
 }
 
 // Without peer access between two GPUs. Nothing of it stays lent.

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -45,6 +47,15 @@ class LentChunks final : public LentBytes {
 }  // namespace
 
 struct PageBorrower::Impl {
+  // Chunks of which the lender has not been told: its socket accepts no more for now.
+  using Returns = std::deque<std::int64_t>;
+
+  // A link that ends when the lender has heard of all that came by it.
+  struct Ending {
+    PageLink link;
+    Returns returns;
+  };
+
   struct Lender {
     std::string socket;
     std::int64_t keep = 0;
@@ -55,6 +66,7 @@ struct PageBorrower::Impl {
     std::int64_t size = 0;                 // of its file, or of the chunks that are here
     std::unique_ptr<DeviceChunks> chunks;  // null: it lends a file
     std::vector<std::int64_t> numbers;     // of the chunks that are here, by place
+    Returns returns;                       // of those that were here
     std::int64_t backed = 0;               // as it said
     std::int64_t used = 0;                 // as the memory was told
     TimePoint next{};   // try: when to connect again; else when it must have answered
@@ -92,17 +104,30 @@ struct PageBorrower::Impl {
       polled.assign({{bell.get(), POLLIN, 0}});
       for (auto& [name, lender] : lenders) {
         act(name, lender);
-        if (lender.link) polled.push_back({lender.link->fd(), POLLIN, 0});
+        if (lender.link) polled.push_back({lender.link->fd(), events(POLLIN, lender.returns), 0});
         if (!lender.welcome) rest = std::min(rest, lender.next - clock.now());
       }
       std::erase_if(lenders, [](const auto& entry) { return entry.second.gone; });
+      for (const Ending& each : endings) {
+        polled.push_back({each.link.fd(), events(0, each.returns), 0});
+      }
       const auto wait = std::chrono::ceil<std::chrono::milliseconds>(rest).count();
       static_cast<void>(
           ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(wait, 0))));
       std::uint64_t rings = 0;
       static_cast<void>(::read(bell.get(), &rings, sizeof(rings)));
-      for (auto& [name, lender] : lenders) listen_to(name, lender);
+      for (auto& [name, lender] : lenders) {
+        if (lender.link && !send_returns(*lender.link, lender.returns)) drop(name, lender);
+        listen_to(name, lender);
+      }
+      std::erase_if(endings, [](Ending& each) {
+        return !send_returns(each.link, each.returns) || each.returns.empty();
+      });
     }
+  }
+
+  static short events(int others, const Returns& returns) {
+    return static_cast<short>(returns.empty() ? others : others | POLLOUT);
   }
 
   void take_loans() {
@@ -229,15 +254,18 @@ struct PageBorrower::Impl {
     return true;
   }
 
-  bool take_chunk(const std::string& name, Lender& lender, const PageMessage& message) {
-    if (!lender.chunks || !message.descriptor.valid()) return false;
+  bool take_chunk(const std::string& name, Lender& lender, PageMessage& message) {
+    if (!lender.chunks || !message.descriptor.valid()) {
+      give_back(lender, message);
+      return false;
+    }
     const auto place = static_cast<std::int64_t>(lender.numbers.size());
     lender.backed = message.bytes;
     const Status here = place < lender.chunks->chunks()
                             ? lender.chunks->import(place, message.descriptor.get())
                             : Status(resource_exhausted("it gives more than --borrow-pages"));
     if (!here) {
-      give_back(lender, message.number);
+      give_back(lender, message);
       return refuse(name, here.error().message);
     }
     lender.numbers.push_back(message.number);
@@ -272,7 +300,8 @@ struct PageBorrower::Impl {
     lender.chunks->drop(static_cast<std::int64_t>(lender.numbers.size()));
     lender.size -= lender.chunks->chunk_bytes();
     held -= lender.chunks->chunk_bytes();
-    give_back(lender, number);
+    lender.returns.push_back(number);
+    send_some(lender);
   }
 
   // Nothing more crosses to this end, and what has crossed goes back: the lender counts each chunk
@@ -280,25 +309,52 @@ struct PageBorrower::Impl {
   static void return_unread(Lender& lender) {
     ::shutdown(lender.link->fd(), SHUT_RD);
     for (;;) {
-      const auto message = lender.link->receive();
+      auto message = lender.link->receive();
       if (!message || !*message) return;
-      if ((*message)->kind == PageMessageKind::kChunk) give_back(lender, (*message)->number);
+      if ((*message)->kind == PageMessageKind::kChunk) give_back(lender, **message);
     }
   }
 
-  static void give_back(Lender& lender, std::int64_t number) {
-    PageMessage message;
-    message.kind = PageMessageKind::kReturned;
-    message.number = number;
-    static_cast<void>(lender.link->send(message));
+  // A chunk that is not used. The descriptor is closed first, because the lender counts the memory
+  // as its own from then on.
+  static void give_back(Lender& lender, PageMessage& chunk) {
+    chunk.descriptor = {};
+    lender.returns.push_back(chunk.number);
+    send_some(lender);
+  }
+
+  // The thread's loop finds out if the link is broken.
+  static void send_some(Lender& lender) {
+    static_cast<void>(send_returns(*lender.link, lender.returns));
+  }
+
+  // Sends what the socket accepts. False: the lender is gone, and no process counts these chunks.
+  static bool send_returns(PageLink& link, Returns& returns) {
+    while (!returns.empty()) {
+      PageMessage message;
+      message.kind = PageMessageKind::kReturned;
+      message.number = returns.front();
+      const auto sent = link.send(message);
+      if (!sent) return false;
+      if (!*sent) return true;
+      returns.pop_front();
+    }
+    return true;
   }
 
   void drop(const std::string& name, Lender& lender) {
     memory->forget(name);
     while (!lender.numbers.empty()) drop_chunk(lender);
-    if (lender.link) return_unread(lender);
+    if (lender.link) {
+      return_unread(lender);
+      const bool there = send_returns(*lender.link, lender.returns);
+      if (there && !lender.returns.empty()) {
+        endings.emplace_back(*std::move(lender.link), std::move(lender.returns));
+      }
+    }
     lender.chunks.reset();
     lender.link.reset();
+    lender.returns.clear();
     lender.welcome = false;
     lender.backed = lender.used = 0;
     lender.next = clock.now() + kRetry;
@@ -320,6 +376,7 @@ struct PageBorrower::Impl {
   std::int64_t kept = 0;   // the sum of what it follows
   // Used by the thread only.
   std::map<std::string, Lender> lenders;  // by lease
+  std::list<Ending> endings;
   std::uint64_t refused = 0;
   std::thread thread;
 };
