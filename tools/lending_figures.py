@@ -4,12 +4,14 @@ machine.
 
     tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
         [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB]
-        [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--window 2] [--json]
+        [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--window 2]
+        [--watch 120] [--first halves|lending] [--serve=OPTIONS] [--json]
 
 burst: two servers have --whole together. --burst requests come at once to one of them, while the
 other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
 figure is the P99 TTFT of the burst, lending to halves (goal 0.5), and the mean answer time of the
-other's client (goal 1.05).
+other's client (goal 1.05). With --watch each run ends when every request of the burst has its first
+token, but not before so many seconds: TTFT is known then, and the rest of long answers is left out.
 
 reclaim: another program lends --lent to a server with --least of its own. --burst requests fill
 all of it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks
@@ -71,6 +73,7 @@ class Stream(threading.Thread):
         self.body = json.dumps({"model": model, "prompt": prompt, "max_tokens": output,
                                 "ignore_eos": True, "stream": True})
         self.again = again
+        self.left = False
         self.sent = time.monotonic()
         self.answers = []  # times of tokens, of each answer
         self.error = None
@@ -97,6 +100,8 @@ class Stream(threading.Thread):
             return
         times = []
         for line in answer:
+            if self.left:
+                break
             if line.startswith(b"data: {"):
                 times.append(time.monotonic())
                 if len(times) == 1:
@@ -108,6 +113,10 @@ class Stream(threading.Thread):
 
     def stop(self):
         self.again = False
+
+    def leave(self):
+        """Closes the connection at the next token."""
+        self.left = True
 
     def done(self):
         self.join(PATIENCE_S)
@@ -175,7 +184,7 @@ class Figures:
     def serve(self, memory, more=()):
         return ReadyServer([self.sluice, "serve", self.options.model, "--max-num-seqs", "256",
                             "--max-model-len", str(self.options.context), "--kv-cache-memory",
-                            memory, *more])
+                            memory, *self.options.serve.split(), *more])
 
     def prompt(self, tokens):
         return [self.random.randrange(10, self.options.ids) for _ in range(tokens)]
@@ -190,12 +199,21 @@ class Figures:
             self.stream(port, 8).done()
         light = []
         prompts = [self.prompt(self.options.prompt) for _ in range(self.options.burst)]
+        start = time.monotonic()
         burst = [Stream(busy, self.model, each, self.options.output) for each in prompts]
         while any(each.is_alive() for each in burst):
             one = self.stream(other, 20).done()
             light.append(one.times[-1] - one.sent)
+            started = all(each.times for each in burst)
+            if self.options.watch and started and time.monotonic() > start + self.options.watch:
+                for each in burst:
+                    each.leave()
+                break
             time.sleep(0.1)
         ttft = [each.done().times[0] - each.sent for each in burst]
+        print(f"burst: first tokens after {min(ttft):.1f} s to {max(ttft):.1f} s, half of them "
+              f"after {statistics.median(ttft):.1f} s; {len(light)} answers of the other, mean "
+              f"{statistics.mean(light):.2f} s", file=sys.stderr)
         return p99(ttft), statistics.mean(light)
 
     def halves(self, _folder):
@@ -218,7 +236,9 @@ class Figures:
         pairs = []
         for turn in range(self.options.pairs):
             ways = [("halves", self.halves), ("lending", self.lending)]
-            found = {name: way(folder) for name, way in (ways if turn % 2 == 0 else ways[::-1])}
+            if (turn % 2 == 1) != (self.options.first == "lending"):
+                ways.reverse()
+            found = {name: way(folder) for name, way in ways}
             pairs.append({"halves_p99_ttft_s": found["halves"][0],
                           "lending_p99_ttft_s": found["lending"][0],
                           "ttft_ratio": found["lending"][0] / found["halves"][0],
@@ -307,6 +327,10 @@ def main():
     parser.add_argument("--burst", type=int, default=45, help="requests at once")
     parser.add_argument("--prompt", type=int, default=400, help="tokens")
     parser.add_argument("--output", type=int, default=200, help="tokens")
+    parser.add_argument("--watch", type=float, default=0.0, help="seconds, of burst; 0: to its end")
+    parser.add_argument("--first", choices=("halves", "lending"), default="halves",
+                        help="of the first pair; the next one begins with the other")
+    parser.add_argument("--serve", default="", help="more options of the servers")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--ids", type=int, default=256, help="token ids of prompts are below")
     parser.add_argument("--pairs", type=int, default=3)
