@@ -32,8 +32,8 @@ endfunction()
 # With SLUICE_UNITY, eight sources are compiled as one, so that their headers are parsed once, which
 # halves the time of a build from scratch. The preset `dev` keeps files apart, so that each one
 # includes what it uses. `alone` are sources whose names (of helpers in unnamed namespaces) clash
-# with those of others, and which stay by themselves, as sources whose COMPILE_OPTIONS were set before
-# do.
+# with those of others. They stay by themselves, and so do sources with COMPILE_OPTIONS, which are
+# to be set before.
 # CMake's UNITY_BUILD would name sources by absolute paths, so that a compiler's cache would not
 # serve a clone in another folder.
 function(sluice_unity target alone)

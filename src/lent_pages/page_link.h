@@ -4,13 +4,11 @@
 //
 //   lender   kChallenge  its nonce
 //   borrower kHello      its nonce, its party, a tag over both nonces and the party
-//   lender   kWelcome    a tag of its own over the same; with it the descriptor of the memory, or,
-//   of
-//                        a lender of chunks, the `bytes` of a chunk
+//   lender   kWelcome    a tag of its own over the same; with it the descriptor of the memory, or
+//                        (a lender of chunks) the `bytes` of a chunk
 //   lender   kChunk      the descriptor of one more chunk, and its `number`; `bytes` as kBacked
 //   lender   kBacked     the first `bytes` of the memory may be used; as often as that changes
-//   borrower kReturned   it has dropped the chunk with this `number`, and nothing of it is left
-//   there
+//   borrower kReturned   it has dropped the chunk with this `number`; nothing of it is left there
 //
 // Sends and receives without waiting. A message of another size or version is an error of the link.
 // Threads: one owner. Units: bytes.
