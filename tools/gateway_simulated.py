@@ -27,8 +27,8 @@ import subprocess
 import tempfile
 import time
 
-from gateway_study import (Call, Config, Gateway, bursty_calls, median_range, percentile, play,
-                           poisson, table, weight_bytes)
+from gateway_study import (Call, Config, Gateway, bursty_calls, median_range, name_of, percentile,
+                           play, poisson, table, weight_bytes)
 
 WARM = ["--warm-workers", "0"]
 IDLE_S = 5
@@ -61,13 +61,13 @@ class Times:
                 (output - 1) * times["decode_sequence_s"] + prompt * times["prefill_token_s"] +
                 times["prefill_pair_s"] * prompt * (prompt + 1) / 2)
 
-    def cluster(self, cores, weights):
+    def cluster(self, backbone, cores, weights):
         times = {key: f"{key} = {value:.6g}\n" for key, value in self.seconds.items()}
         machine = "".join(times.pop(key) for key in ("wake_s", "handover_s", "http_s",
                                                      "call_cpu_s"))
         return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\n"
                 f"max_sequences = {SEQUENCES}\n" + machine +
-                f'\n[[model]]\nbackbone = "m0"\nmemory = {weights}\n'
+                f'\n[[model]]\nbackbone = "{backbone}"\nmemory = {weights}\n'
                 f"instance_memory = {round(self.memory)}\ntoken_memory = {self.token_memory}\n"
                 f"kv_memory = {KV_MEMORY}\n" + "".join(times.values()))
 
@@ -257,7 +257,7 @@ def simulated(options, folder, calls, cluster):
     with open(path, "w", encoding="ascii") as stream:
         stream.write("seconds,function,prompt_tokens,output_tokens\n")
         for due, tenant, prompt, output in calls:
-            stream.write(f"{due:.6f},t{tenant}/m0,{prompt},{output}\n")
+            stream.write(f"{due:.6f},t{tenant}/{name_of(options.model)},{prompt},{output}\n")
     out = subprocess.run([options.sluice, "simulate", "--functions", functions, "--cluster",
                           times, "--calls", path, "--json"], check=True, capture_output=True)
     report = json.loads(out.stdout)[0]
@@ -271,8 +271,8 @@ def simulated(options, folder, calls, cluster):
 def run_rounds(options, folder):
     """The cluster file of all measurements, and the rounds of each kind: the calls as they were
     sent, what the gateway measured, and the round's own cluster file."""
-    cluster = functools.partial(Times.cluster, cores=os.cpu_count(),
-                                weights=weight_bytes(options.model))
+    cluster = functools.partial(Times.cluster, backbone=name_of(options.model),
+                                cores=os.cpu_count(), weights=weight_bytes(options.model))
     measured = [measure(options, folder)]
     rate = options.load / options.functions / measured[0].of_call(options.prompt, options.output)
     rounds = {kind: [] for kind in KINDS}

@@ -60,8 +60,9 @@ class TimesTest(unittest.TestCase):
                                0.0003 + 0.002 + 0.01 + 1e-8 * 5050 + 1e-4 + 10 * 0.0025)
 
     def test_the_cluster_is_one_machine_of_cores(self):
-        text = self.times.cluster(2, 5_000_000)
-        for line in ("cores = 2", "memory = 5000000", "instance_memory = 12000000",
+        text = self.times.cluster("demo", 2, 5_000_000)
+        for line in ("cores = 2",
+                     'backbone = "demo"', "memory = 5000000", "instance_memory = 12000000",
                      "kernels_s = 0.04", "decode_sequence_s = 0.0005", "token_memory = 1024"):
             self.assertIn(line + "\n", text)
         self.assertNotIn("devices", text)

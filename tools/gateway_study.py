@@ -54,6 +54,11 @@ def key_of(tenant):
     return f"sk-study-{tenant}"
 
 
+def name_of(model):
+    """The backbone's name: that of its directory."""
+    return os.path.basename(os.path.abspath(model))
+
+
 class Config:
     """A functions file: tenant i calls the model at models[i]."""
 
@@ -70,8 +75,10 @@ class Config:
         for tenant, model in enumerate(models):
             lines.append(f'[[tenant]]\nname = "t{tenant}"\nkey_sha256 = '
                          f'"{digest(key_of(tenant))}"')
-            name = f"m{sorted(set(models)).index(model)}" if sharing else f"m{tenant}"
-            backbones.setdefault(name, (model, []))[1].append(f"t{tenant}")
+            name = name_of(model) if sharing else f"{name_of(model)}-{tenant}"
+            if backbones.setdefault(name, (model, []))[0] != model:
+                raise ValueError(f"two directories have the name {name}")
+            backbones[name][1].append(f"t{tenant}")
             self.names.append(name)
         for name, (model, tenants) in backbones.items():
             lines.append(f'[[backbone]]\nname = "{name}"\ndirectory = "{os.path.abspath(model)}"\n'

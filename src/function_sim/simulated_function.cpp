@@ -21,7 +21,8 @@ Result<std::vector<SimulatedFunction>> simulated_functions(const FunctionsFile& 
     const auto found = std::ranges::find(cluster.models, backbone, &ModelTimes::backbone);
     if (found == cluster.models.end()) {
       return invalid_argument(fmt::format(
-          "the cluster file has no [[model]] with backbone = \"{}\", which the functions file has",
+          "the cluster file has no [[model]] with backbone = \"{}\", which the functions file has; "
+          "add one, or give a backbone the name that one has there",
           backbone));
     }
     functions.push_back({static_cast<std::int32_t>(found - cluster.models.begin()),
