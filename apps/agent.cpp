@@ -164,7 +164,11 @@ class AgentProcess {
         continue;
       }
       if (Status loaded = machine_.load(backbone, directory); !loaded) {
-        return with_context(fmt::format("backbone '{}'", backbone.name), std::move(loaded).error());
+        return with_context(
+            fmt::format("backbone '{}' cannot be loaded from {} (--backbone NAME=DIRECTORY gives "
+                        "another place)",
+                        backbone.name, directory),
+            std::move(loaded).error());
       }
     }
     if (!machine_.backbones().empty()) return {};

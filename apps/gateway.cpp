@@ -107,7 +107,8 @@ class Gateway {
     });
     functions_.on_delay(
         [this](Duration delay) { loop_.after(delay, [this] { functions_.dispatch(); }); });
-    host_.load_all(file_.backbones, [this](const Status& status) { loaded(status); });
+    host_.load_all(file_.backbones, arguments_.functions,
+                   [this](const Status& status) { loaded(status); });
     return {};
   }
 

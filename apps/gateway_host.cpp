@@ -34,14 +34,14 @@ void GatewayHost::stop() {
   jobs_.stop();
 }
 
-void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones,
+void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones, const std::string& path,
                            std::function<void(Status)> done) {
-  jobs_.add([this, backbones, done = std::move(done)] {
+  jobs_.add([this, backbones, path, done = std::move(done)] {
     Status status;
     for (const BackboneSpec& spec : backbones) {
       status = load(spec);
       if (!status) {
-        status = with_context("backbone '" + spec.name + "'", std::move(status).error());
+        status = unloadable_backbone(path, spec, std::move(status).error());
         break;
       }
     }

@@ -38,9 +38,10 @@ class GatewayHost final : public InstanceHost {
   GatewayHost(const GatewayHost&) = delete;
   GatewayHost& operator=(const GatewayHost&) = delete;
 
-  // Loads every backbone once, so that an error shows at the start and not at a call. `done` runs
-  // on the loop. Call once.
-  void load_all(const std::vector<BackboneSpec>& backbones, std::function<void(Status)> done);
+  // Loads every backbone once, so that an error shows at the start and not at a call. `path`: the
+  // functions file, which errors name. `done` runs on the loop. Call once.
+  void load_all(const std::vector<BackboneSpec>& backbones, const std::string& path,
+                std::function<void(Status)> done);
   // Where load_backbone() reports its end, on the loop.
   void on_loaded(std::function<void(std::int32_t, Status)> task) { loaded_ = std::move(task); }
   // Instances may run on agents, too. REQUIRES: `agents` outlives this.

@@ -421,6 +421,17 @@ Status complete(std::string_view path, const std::filesystem::path& folder, cons
 
 }  // namespace
 
+Error unloadable_backbone(std::string_view path, const BackboneSpec& backbone, Error error) {
+  const bool of_the_files = error.code == ErrorCode::kInvalidArgument ||
+                            error.code == ErrorCode::kNotFound ||
+                            error.code == ErrorCode::kUnsupported;
+  std::string message = fmt::format("{}:{}:{}: {}: '{}' of backbone '{}' cannot be loaded: {}",
+                                    path, backbone.place.line, backbone.place.column, kBackbone.key,
+                                    backbone.directory, backbone.name, error.message);
+  if (of_the_files) message += fmt::format("; give the directory of {}", kBackbone.remedy);
+  return {error.code, std::move(message)};
+}
+
 Result<FunctionsFile> parse_functions(std::string_view text, std::string_view path) {
   ASSIGN_OR_RETURN(const TomlValue root, parse_toml(text, path));
   return FunctionsParser(root, path).parse();

@@ -96,4 +96,8 @@ Result<FunctionsFile> load_functions_text(std::string_view text, const std::stri
 // an adapter, by its config.json or adapter_config.json.
 Result<FunctionsFile> load_functions(const std::string& path);
 
+// `error`, which loading this backbone of the file at `path` gave, with the file's line, and with
+// what to give instead if the directory's content is to blame.
+Error unloadable_backbone(std::string_view path, const BackboneSpec& backbone, Error error);
+
 }  // namespace sluice

@@ -276,6 +276,17 @@ TEST(FunctionsFileTest, ExampleIsComplete) {
   EXPECT_TRUE(std::filesystem::exists(file->functions[3].adapter + "/adapter_config.json"));
 }
 
+TEST(FunctionsFileTest, BackbonesThatCannotBeLoadedAreNamedWithTheirLine) {
+  const BackboneSpec backbone = {"demo", "/m", {10, 1}};
+  EXPECT_EQ(unloadable_backbone("f.toml", backbone, not_found("/m: no weights")).message,
+            "f.toml:10:1: backbone.directory: '/m' of backbone 'demo' cannot be loaded: /m: no "
+            "weights; give the directory of a Hugging Face checkpoint");
+  // Another directory does not help against a full machine.
+  const Error full = unloadable_backbone("f.toml", backbone, resource_exhausted("no memory"));
+  EXPECT_THAT(full.message, EndsWith("cannot be loaded: no memory"));
+  EXPECT_EQ(full.code, ErrorCode::kResourceExhausted);
+}
+
 // A folder of its own with a functions file, whose backbone is in m.
 class FunctionsFolderTest : public testing::Test {
  protected:

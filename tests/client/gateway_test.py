@@ -279,6 +279,21 @@ def test_a_full_machine_lets_calls_wait_for_an_idle_function(tmp_path):
         assert len(answers) == 4
 
 
+def test_a_checkpoint_without_weights_is_refused_with_its_line(tmp_path):
+    model = tmp_path / "half"
+    model.mkdir()
+    shutil.copy(os.path.join(MODEL, "config.json"), model)
+    config = write_config(tmp_path, (f'"{ROOT}/models/demo"', '"half"'))
+    done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0", "--usage",
+                           str(tmp_path / "usage.db")],
+                          capture_output=True, text=True, check=False, timeout=LONG_WAIT * PATIENCE)
+    line = config.read_text().splitlines().index('directory = "half"') + 1
+    assert done.returncode != 0
+    assert f"{config}:{line}:1: backbone.directory: '{model}'" in done.stderr, done.stderr
+    assert "neither model.safetensors nor" in done.stderr, done.stderr
+    assert "give the directory of a Hugging Face checkpoint" in done.stderr, done.stderr
+
+
 def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
     config = write_config(tmp_path, ("concurrency = 8", "concurrency = 1"),
                           ("requests_per_minute = 600\n\n[[backbone]]",
