@@ -53,6 +53,41 @@ void append_amounts(const FunctionUsage& usage, double units, double cost, std::
   out += fmt::format(R"(}},"units":{:.9f},"cost":{:.9f})", units, cost);
 }
 
+// A sum of rows.
+struct UsageSum {
+  FunctionUsage usage;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+  double units = 0;
+  double cost = 0;
+
+  void add(const PricedRow& priced) {
+    add_usage(priced.row->usage, usage);
+    prompt_tokens += priced.row->prompt_tokens;
+    output_tokens += priced.row->output_tokens;
+    units += priced.units;
+    cost += priced.cost;
+  }
+  void append_to(std::string& out) const {
+    out += fmt::format(R"("prompt_tokens":{},"output_tokens":{},)", prompt_tokens, output_tokens);
+    append_amounts(usage, units, cost, out);
+  }
+};
+
+// Each tenant's sum; without the platform's, which is no tenant.
+void append_tenants(std::span<const PricedRow> rows, std::string& out) {
+  std::map<std::string, UsageSum> sums;
+  for (const PricedRow& priced : rows) {
+    if (!priced.row->tenant.empty()) sums[priced.row->tenant].add(priced);
+  }
+  out += R"("tenants":)";
+  append_json_list(sums, out, [&](const auto& sum) {
+    out += fmt::format(R"({{"tenant":{},)", json_string(sum.first));
+    sum.second.append_to(out);
+    out += '}';
+  });
+}
+
 void append_gateways(const UsageGateways& gateways, std::string& out) {
   std::vector<std::string> names = {gateways.own};
   for (const UsageGateways::Other& other : gateways.others) names.push_back(other.name);
@@ -78,11 +113,7 @@ std::string json_report(std::span<const PricedRow> rows, const UsageQuery& query
     append_gateways(*gateways, out);
   }
   out += R"("data":)";
-  FunctionUsage sum;
-  std::int64_t prompt_tokens = 0;
-  std::int64_t output_tokens = 0;
-  double units = 0;
-  double cost = 0;
+  UsageSum total;
   append_json_list(rows, out, [&](const PricedRow& priced) {
     const UsageRow& row = *priced.row;
     const bool platform = row.tenant.empty();
@@ -93,15 +124,12 @@ std::string json_report(std::span<const PricedRow> rows, const UsageQuery& query
                        row.output_tokens);
     append_amounts(row.usage, priced.units, priced.cost, out);
     out += '}';
-    add_usage(row.usage, sum);
-    prompt_tokens += row.prompt_tokens;
-    output_tokens += row.output_tokens;
-    units += priced.units;
-    cost += priced.cost;
+    total.add(priced);
   });
-  out += fmt::format(R"(,"total":{{"prompt_tokens":{},"output_tokens":{},)", prompt_tokens,
-                     output_tokens);
-  append_amounts(sum, units, cost, out);
+  out += ',';
+  append_tenants(rows, out);
+  out += R"(,"total":{)";
+  total.append_to(out);
   out += "}}";
   return out;
 }

@@ -60,6 +60,8 @@ TEST(UsageReportTest, ATenantSeesItsOwnRowsAtThePriceOfItsMonth) {
   EXPECT_EQ(row["cost"], 2 * 1.0 + 2 * 0.5) << "eight units were used before";
   EXPECT_EQ(row["memory_gb_seconds"]["host"]["active"], 2.0);
   EXPECT_EQ(report["total"]["cost"], 3.0);
+  ASSERT_EQ(report["tenants"].size(), 1U);
+  EXPECT_EQ(report["tenants"][0]["cost"], 3.0);
 }
 
 TEST(UsageReportTest, TheAdminSeesAllRowsAndThePlatform) {
@@ -71,6 +73,13 @@ TEST(UsageReportTest, TheAdminSeesAllRowsAndThePlatform) {
   EXPECT_EQ(report["data"][1]["core_seconds"], 5.0);
   EXPECT_EQ(report["total"]["requests"], 13);
   EXPECT_EQ(report["total"]["output_tokens"], 250);
+  ASSERT_EQ(report["tenants"].size(), 2U) << "the platform is no tenant";
+  EXPECT_EQ(report["tenants"][0]["tenant"], "a");
+  EXPECT_EQ(report["tenants"][0]["requests"], 12);
+  EXPECT_EQ(report["tenants"][0]["prompt_tokens"], 120);
+  EXPECT_EQ(report["tenants"][0]["cost"], 10 * 1.0 + 2 * 0.5) << "of both days";
+  EXPECT_EQ(report["tenants"][0]["memory_gb_seconds"]["host"]["active"], 2.0);
+  EXPECT_EQ(report["tenants"][1]["tenant"], "b");
 }
 
 TEST(UsageReportTest, AReportOfAGroupNamesItsGateways) {
