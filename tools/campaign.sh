@@ -19,6 +19,7 @@
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
 #   gateway-kill   kill -9 of a gateway and its functions at any moment, under load; reads the bill
 #   agent-kill     the same with two agents, which are killed and stopped, too
+#   etcd-kill      agent-kill with three members of etcd, which are killed, too
 #   gateway-soak   gateway-kill without kills of the gateway: its memory does not grow
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
@@ -27,7 +28,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,26s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,27s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -161,6 +162,11 @@ run_kill() {
   result "$(tail -1 "$log"); seed $seed: clean"
 }
 
+run_etcd_kill() {
+  tools/install.sh campaigns
+  run_kill tools/gateway_kill.py --agents 2 --etcd
+}
+
 # ---------------------------------------------------------------- soak
 
 # Resident memory of the server may grow by so much after the first round.
@@ -285,6 +291,7 @@ case $name in
   kv-kill) run_kill tools/kv_kill_campaign.py ;;
   gateway-kill) run_kill tools/gateway_kill.py ;;
   agent-kill) run_kill tools/gateway_kill.py --agents 2 ;;
+  etcd-kill) run_etcd_kill ;;
   gateway-soak) run_kill tools/gateway_kill.py --soak ;;
   soak) run_soak ;;
   clients) run_clients ;;

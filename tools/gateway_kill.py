@@ -2,6 +2,7 @@
 """Kills processes of `sluice gateway` at random moments under load, and reads its bill.
 
     tools/gateway_kill.py SLUICE MODEL SECONDS SEED [--rounds N] [--soak] [--agents N]
+                          [--etcd]
 
 A round kills one process with SIGKILL: mostly a function or a warm worker, every tenth time the
 gateway, which takes all of them along; then another gateway follows, with the same file of usage.
@@ -14,7 +15,9 @@ and nothing that was ever read.
 --soak: the gateway is never killed, and its resident memory may not grow.
 --agents: functions run on N agents as well. Rounds kill these, too, with all their functions, or
 stop them for a while; another process of the same name follows. They outlive their gateway, and end
-their functions then. Exit status 1 if something was found.
+their functions then.
+--etcd: the gateway has a cluster of three etcd members, which rounds kill, too.
+Exit status 1 if something was found.
 """
 
 import bisect
@@ -32,6 +35,7 @@ import time
 from kill_campaign import (KEYS, PATIENCE, PROCESSES, SERVER_EVERY, Counter, Failure, Load, Server,
                            arguments_of, bodies, control_groups, expected_texts, kill_one,
                            left_groups, run_under_load)
+from etcd_members import EtcdMembers
 from ready_server import free_port
 
 ADMIN = "sk-kill-admin-0123456789"
@@ -90,14 +94,17 @@ class Calls:
 class Gateway(Server):
     """One gateway and the calls that it gets."""
 
-    def __init__(self, arguments, folder, agents=None):  # pylint: disable=super-init-not-called
+    def __init__(self, arguments, folder, agents=None,  # pylint: disable=super-init-not-called
+                 etcd=None):
         self.port = free_port()
         self.calls = Calls()
         options = ["--max-functions", "4", "--warm-workers", "1"]
         if agents:
             options = ["--max-functions", "2", "--agents", agents.address, "--agents-token-file",
                        agents.token, "--agents-expiry", str(AGENT_EXPIRY)]
-        self.machines = 1 + (arguments.agents or 0)
+        if etcd:
+            options += ["--etcd", etcd.url, "--name", "killed"]
+        self.machines = 1 + (len(agents.list) if agents else 0)
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(folder, "said"), "w+", encoding="utf-8")
         self.started = time.monotonic()
@@ -206,6 +213,9 @@ class Agents:
                 raise Failure(f"functions outlive their gateway: {left}")
             time.sleep(0.02)
 
+    def report(self):
+        return f"{self.kills} agents killed, {self.stops} stopped for a while"
+
     def end(self):
         for agent in self.list:
             agent.await_log("joined: ")
@@ -279,11 +289,13 @@ def pause(rng):
     time.sleep(rng.uniform(0.02, 0.6))
 
 
-def kill_functions(gateway, rng, load, bills, count, agents):
+def kill_functions(gateway, rng, load, bills, count, agents, etcd):
     """Rounds of one gateway."""
     for _ in range(SERVER_EVERY - 1):
         pause(rng)
-        if agents and rng.random() < 0.6:
+        if etcd and rng.random() < 0.2:
+            etcd.hit_one(rng)
+        elif agents and rng.random() < 0.6:
             agents.hit_one(rng)
         else:
             kill_one(gateway, rng)
@@ -296,17 +308,17 @@ def kill_functions(gateway, rng, load, bills, count, agents):
             bills.check(gateway)
 
 
-def run(arguments, folder, load, bills, count):
-    """Calls `count` after each round."""
+def run(arguments, folder, load, bills, count, parts):
+    """Calls `count` after each round. `parts`: agents and etcd, or None."""
     rng = random.Random(arguments.seed)
     before = control_groups()
     end = time.monotonic() + arguments.seconds
-    agents = Agents(arguments, folder) if arguments.agents else None
-    gateway = Gateway(arguments, folder, agents)
+    agents, etcd = parts
+    gateway = Gateway(arguments, folder, agents, etcd)
     memory = []
     while (count() < arguments.rounds if arguments.rounds else time.monotonic() < end):
         load.server = gateway
-        kill_functions(gateway, rng, load, bills, count, agents)
+        kill_functions(gateway, rng, load, bills, count, agents, etcd)
         if load.failures:
             break
         if arguments.soak:
@@ -319,7 +331,7 @@ def run(arguments, folder, load, bills, count):
         count(1)
         if agents:
             agents.await_idle()
-        follower = Gateway(arguments, folder, agents)
+        follower = Gateway(arguments, folder, agents, etcd)
         bills.follow(gateway, killed_at, follower)
         gateway = follower
     load.server = None
@@ -328,8 +340,11 @@ def run(arguments, folder, load, bills, count):
         raise Failure(f"status {status} after the last round: {answer}")
     if agents:
         agents.end()
-        print(f"{agents.kills} agents killed, {agents.stops} stopped for a while")
+        print(agents.report())
     gateway.end(signal.SIGTERM)
+    if etcd:
+        etcd.check_end()
+        print(f"{etcd.kills} members of etcd killed")
     if left := left_groups(before, control_groups()):
         raise Failure(f"control groups are left: {left}")
     if memory:
@@ -344,6 +359,12 @@ def check_memory(sizes):
         raise Failure(f"resident memory grew: {[size >> 20 for size in sizes]} MiB")
 
 
+def run_with_parts(arguments, folder, load, bills, count):
+    etcd = EtcdMembers(folder) if arguments.etcd else None
+    agents = Agents(arguments, folder) if arguments.agents else None
+    run(arguments, folder, load, bills, count, (agents, etcd))
+
+
 def summary(rounds, load, bills):
     return (f"{rounds} rounds: {load.answers} answers, {load.errors} calls with an error, "
             f"{load.lost} lost with their gateway; {bills.readings} bills read, "
@@ -355,12 +376,13 @@ def main():
     parser = arguments_of(__doc__)
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--agents", type=int, default=0)
+    parser.add_argument("--etcd", action="store_true")
     arguments = parser.parse_args()
     bills, rounds = Bills(), Counter()
     with tempfile.TemporaryDirectory() as folder:
         found, load = run_under_load(
             lambda: GatewayLoad(expected_texts(arguments, folder), arguments.seed),
-            lambda load: run(arguments, folder, load, bills, rounds))
+            lambda load: run_with_parts(arguments, folder, load, bills, rounds))
     if load is not None:
         print(summary(rounds(), load, bills))
     return 1 if found or load.answers == 0 else 0
