@@ -20,11 +20,21 @@ namespace {
 using test::EngineFixture;
 using test::Results;
 
-constexpr const char* kConfig = R"({
+// All layers see all keys.
+constexpr const char* kFull = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": 1,
   "eos_token_id": 2, "hidden_act": "silu", "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
   "vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rope_theta": 10000.0,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
+
+// The last two layers have a sliding window.
+constexpr const char* kWindows = R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "bos_token_id": 1,
+  "eos_token_id": 2, "hidden_act": "silu", "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
+  "vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rope_theta": 10000.0,
+  "use_sliding_window": true, "sliding_window": 128, "max_window_layers": 2,
   "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
 
 constexpr std::int32_t kPrompt = 641;
@@ -43,10 +53,17 @@ Request prompt(RequestId id, std::int32_t max_tokens) {
   return request;
 }
 
-TEST(MeetingExactness, PromptsThatMeetTheirLoadsHaveTheSameTokens) {
+struct Model {
+  const char* name;
+  const char* config;
+};
+
+class MeetingExactness : public testing::TestWithParam<Model> {};
+
+TEST_P(MeetingExactness, PromptsThatMeetTheirLoadsHaveTheSameTokens) {
   constexpr RequestId kPrompts = 8;
   const TempDirectory checkpoint;
-  checkpoint.write("config.json", kConfig);
+  checkpoint.write("config.json", GetParam().config);
   EngineOptions options;
   options.load_format = LoadFormat::kDummy;
   options.max_num_seqs = 4;
@@ -100,6 +117,10 @@ TEST(MeetingExactness, PromptsThatMeetTheirLoadsHaveTheSameTokens) {
   }
   EXPECT_EQ(fixture.engine().kv().num_used_blocks(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, MeetingExactness,
+                         testing::Values(Model{"Full", kFull}, Model{"Windows", kWindows}),
+                         [](const auto& model) { return model.param.name; });
 
 }  // namespace
 }  // namespace sluice
