@@ -26,7 +26,6 @@ PageLendSession::PageLendSession(const LendSettings& settings, std::string socke
                                  const Clock& clock)
     : url_(settings.url_text),
       own_(settings.lend_pages),
-      least_(settings.least),
       clock_(clock),
       policy_(settings.least, kNoLimit),
       offer_({.party = lend_party_name("lends"),

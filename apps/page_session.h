@@ -45,7 +45,6 @@ class PageLendSession {
 
   const std::string url_;
   const std::int64_t own_;
-  const std::int64_t least_;
   const Clock& clock_;
   LendingPolicy policy_;
   PageOffer offer_;

@@ -166,9 +166,8 @@ Result<std::string> UsageStore::id() {
       "INSERT INTO file VALUES ('{:016x}'); COMMIT",
       random);
   if (const Status status = run(write.c_str()); !status) {
-    const Error cause = status.error();
     static_cast<void>(run("ROLLBACK"));
-    return cause;
+    return status.error();
   }
   return find();
 }

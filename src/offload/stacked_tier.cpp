@@ -341,7 +341,7 @@ Status StackedTier::flush(Duration at_most) {
     }
     if (waits) slow_->wait(std::min(kTurn, Duration(end - clock.now())));
   }
-  const Status flushed = slow_->flush(std::max(Duration(end - clock.now()), Duration{0}));
+  Status flushed = slow_->flush(std::max(Duration(end - clock.now()), Duration{0}));
   const std::lock_guard lock(mutex_);
   hurries_ = false;
   if (flushed && waits) {
