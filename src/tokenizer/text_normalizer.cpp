@@ -1,5 +1,7 @@
 #include "tokenizer/text_normalizer.h"
 
+#include <algorithm>
+
 #include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
 #include "tokenizer/unicode_classes.h"
@@ -124,13 +126,20 @@ Status TextNormalizer::run(std::string& text, NormalizerScratch& scratch) const 
 }
 
 bool TextNormalizer::strips_start_of(std::string_view text) const {
-  for (const NormalizerStep& step : steps_) {
-    const auto* strip_step = std::get_if<StripStep>(&step);
-    if (strip_step != nullptr && strip_step->left && !text.empty() && is_space_at(text, 0)) {
-      return true;
+  if (text.empty()) return false;
+  const auto removes_start = [&](const NormalizerStep& step) {
+    if (const auto* strip_step = std::get_if<StripStep>(&step)) {
+      return strip_step->left && is_space_at(text, 0);
     }
-  }
-  return false;
+    if (std::holds_alternative<StripAccentsStep>(step)) {
+      return unicode::classes().is(utf8::decode(text, 0).value, unicode::kMark);
+    }
+    const auto* replace_step = std::get_if<ReplaceStep>(&step);
+    if (replace_step == nullptr || !replace_step->content.empty()) return false;
+    const auto* literal = std::get_if<std::string>(&replace_step->pattern);
+    return literal != nullptr && text.starts_with(*literal);
+  };
+  return std::ranges::any_of(steps_, removes_start);
 }
 
 }  // namespace sluice

@@ -51,7 +51,8 @@ class TextNormalizer {
   // grows beyond 1 GiB, the stop check's. REQUIRES: valid UTF-8.
   Status run(std::string& text, NormalizerScratch& scratch) const;
 
-  // True when a Strip removes something at the start of this text.
+  // True when a step removes the first character of this text: Strip, StripAccents, or Replace of a
+  // literal by nothing. Metaspace's scheme `first` then puts nothing before the rest.
   bool strips_start_of(std::string_view text) const;
 
  private:

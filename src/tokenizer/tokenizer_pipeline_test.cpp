@@ -93,6 +93,22 @@ TEST(Normalizer, OtherSteps) {
   EXPECT_EQ(normalize(normalizers(ByteLevelStep{}), " \u00E9"), "\u0120\u00C3\u00A9");
 }
 
+// The expectations are those of the `tokenizers` package 0.23.3.
+TEST(TextNormalizer, SaysWhenTheStartIsRemoved) {
+  const TextNormalizer accents(normalizers(NormalForm::kNfd, StripAccentsStep{}));
+  EXPECT_TRUE(accents.strips_start_of("\u0301a"));
+  EXPECT_FALSE(accents.strips_start_of("\u00E9a"));
+  EXPECT_FALSE(accents.strips_start_of(" a"));
+  const TextNormalizer nothing(normalizers(ReplaceStep{std::string(" "), ""}));
+  EXPECT_TRUE(nothing.strips_start_of(" a"));
+  EXPECT_FALSE(nothing.strips_start_of("a "));
+  EXPECT_FALSE(
+      TextNormalizer(normalizers(ReplaceStep{std::string(" "), "y"})).strips_start_of(" a"));
+  EXPECT_TRUE(TextNormalizer(normalizers(StripStep{true, false})).strips_start_of(" a"));
+  EXPECT_FALSE(TextNormalizer(normalizers(StripStep{false, true})).strips_start_of(" a"));
+  EXPECT_FALSE(nothing.strips_start_of(""));
+}
+
 TEST(PreTokenizer, BehaviorsOfSplit) {
   using enum SplitBehavior;
   const auto dash = [](SplitBehavior behavior, MatchSense sense = MatchSense::kMatches) {
