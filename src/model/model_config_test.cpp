@@ -300,6 +300,9 @@ TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
   }
   EXPECT_THAT(error_with(llama(), "hidden_act", "relu"),
               HasSubstr("hidden_act: \"relu\" is not supported; expected silu or"));
+  EXPECT_THAT(error_with(llama(), "compression_config", json::object()),
+              HasSubstr("compression_config: is of old versions of compressed-tensors; expected "
+                        "quantization_config"));
 }
 
 TEST(ModelConfig, ReadsHowFp8IsScaled) {

@@ -20,6 +20,8 @@ struct RefusedField {
 
 constexpr std::string_view kQuantized =
     "pre-quantized weights are not supported; expected a checkpoint in F32, F16 or BF16";
+constexpr std::string_view kOldCompression =
+    "is of old versions of compressed-tensors; expected quantization_config, as newer ones write";
 constexpr std::string_view kExperts = "mixtures of experts are not supported";
 constexpr std::string_view kMultimodal = "only text models are supported";
 constexpr std::string_view kScaled = "this factor is not supported; expected 1";
@@ -29,7 +31,7 @@ constexpr std::string_view kPerLayer = "layers of different shapes are not suppo
 
 constexpr std::array kRefused = {
     RefusedField{"quantization", Neutral::kNothing, kQuantized},
-    RefusedField{"compression_config", Neutral::kNothing, kQuantized},
+    RefusedField{"compression_config", Neutral::kNothing, kOldCompression},
     RefusedField{"num_experts", Neutral::kZeroOrOne, kExperts},
     RefusedField{"num_local_experts", Neutral::kZeroOrOne, kExperts},
     RefusedField{"n_routed_experts", Neutral::kZeroOrOne, kExperts},
