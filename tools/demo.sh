@@ -77,7 +77,7 @@ done
 awk -v why="$finish" '
   function value(name) {
     if (!match($0, "\"" name "\":[0-9.]+")) return 0
-    return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
+    return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0  # no text
   }
   /"completion_tokens"/ {
     n = value("completion_tokens"); ttft = value("ttft_ms"); total = value("total_ms")
