@@ -351,7 +351,7 @@ void add_all() {
                                DType::kU4G32, DType::kU4G128, DType::kU8G128}) {
       add_matmul(fmt::format("bf16_{}", dtype_name(weight)), DType::kBF16, weight, threads);
     }
-    // Tile registers multiply FP8 with inputs in BF16, other instruction sets with inputs in F32.
+    // Some instruction sets multiply FP8 with inputs in BF16, others with inputs in F32.
     const DType input = make_device(1)->traits().fp8_as_bf16 ? DType::kBF16 : DType::kF32;
     add_matmul(fmt::format("{}_fp8", dtype_name(input)), input, DType::kF8E4M3, threads);
     add_attention("bf16", DType::kBF16, threads);

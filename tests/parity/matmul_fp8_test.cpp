@@ -131,6 +131,16 @@ TEST_P(MatmulFp8Test, OddShapesAndManyRows) {
   }
 }
 
+// More elements along K than a piece's scratch memory has room for.
+TEST_P(MatmulFp8Test, DeepRows) {
+  if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "has no limit, and is slow if emulated";
+  SplitMix64 rng(6);
+  const DType x = device_->traits().matmul_input_dtype(DType::kF8E4M3, DType::kBF16);
+  for (const std::int32_t block : {0, 1}) {
+    check({6, MatmulParams::kMaxIntegerDepth + 40, {7}, block, 0}, x, block == 1, rng);
+  }
+}
+
 // One launch for gate and up gives the same as two ops.
 TEST_P(MatmulFp8Test, GatedProducts) {
   SplitMix64 rng(5);
@@ -201,20 +211,25 @@ TEST_P(MatmulFp8Test, ManyRowsHaveTheBitsOfOne) {
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
   SplitMix64 rng(4);
   constexpr std::int64_t kCols = 200;
-  constexpr std::int64_t kDepth = 2090;
   constexpr std::int64_t kRows = 261;
   const DType type = device_->traits().matmul_input_dtype(DType::kF8E4M3, DType::kBF16);
-  for (const auto& [block_rows, block_cols] :
-       std::initializer_list<std::pair<std::int32_t, std::int32_t>>{
-           {128, 128}, {40, 256}, {0, 0}, {1, 0}, {7, 50}, {3, 32}}) {
+  struct Case {
+    std::int64_t depth;
+    std::int32_t block_rows;
+    std::int32_t block_cols;
+  };
+  // Up to 2,048 elements, weights are widened to F32 where products run in F32.
+  for (const auto& [depth, block_rows, block_cols] :
+       {Case{2090, 128, 128}, Case{2090, 40, 256}, Case{2090, 0, 0}, Case{2090, 1, 0},
+        Case{2090, 7, 50}, Case{2090, 3, 32}, Case{1090, 128, 128}, Case{1090, 7, 50}}) {
     memory_->clear();
     const Fp8Weight weight =
-        put_weight(rng, kCols, kDepth, {0, kDepth, {kCols}, block_rows, block_cols});
-    const auto x = random_floats(rng, kRows * kDepth);
+        put_weight(rng, kCols, depth, {0, depth, {kCols}, block_rows, block_cols});
+    const auto x = random_floats(rng, kRows * depth);
     const auto run = [&](std::int64_t first, std::int32_t rows) {
       MatmulParams p;
-      p.x = memory_->put_matrix({x.begin() + first * kDepth, x.begin() + (first + rows) * kDepth},
-                                rows, kDepth, type);
+      p.x = memory_->put_matrix({x.begin() + first * depth, x.begin() + (first + rows) * depth},
+                                rows, depth, type);
       p.segments[0] = weight.segment;
       p.num_segments = 1;
       p.out = memory_->take_matrix(rows, kCols, DType::kF32);

@@ -208,7 +208,8 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;
   traits.residual_dtype = DType::kF32;
-  traits.fp8_as_bf16 = isa == CpuIsa::kAmx || isa == CpuIsa::kAvx512Bf16;
+  traits.fp8_as_bf16 =
+      isa == CpuIsa::kAmx || isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAvx512Bf16Fma;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
       *pool, std::move(own_pool), make_ops(isa, *pool), std::move(traits)));
 }

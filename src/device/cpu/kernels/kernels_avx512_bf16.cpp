@@ -47,27 +47,7 @@ struct DotBf16Pairs {
   }
 };
 
-// The weight in INT4, widened block by block.
-struct DotI4Pairs : DotBf16Pairs {
-  using W = std::uint8_t;
-  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
-    constexpr ElementBlock kBlock = block_of(DType::kI4);
-    return row + k / kBlock.elements * kBlock.bytes;
-  }
-  // The instruction flushes denormals; products of an F16 scale and a code are none.
-  template <int>
-  SLUICE_INLINE static Vector load_w(const W* p) {
-    return Avx512::widen_i4(
-        p, [](__m512 v) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)); });
-  }
-  template <int phase>
-  SLUICE_INLINE static Vector load_w(const W* p, int) {
-    return load_w<phase>(p);
-  }
-};
-static_assert(DotI4Pairs::kStep == block_of(DType::kI4).elements);
-
-// The weight in Q8_0, likewise.
+// The weight in Q8_0, widened block by block.
 struct DotQ8Pairs : DotBf16Pairs {
   using W = std::uint8_t;
   SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
@@ -234,6 +214,19 @@ template <class Blocks, class InRegisters = NoRegisters>
 constexpr MatmulKernel kBlocksInF32 =
     matmul_blocks<Blocks, DotBf16<Avx512>, Avx512Bf16, InRegisters>;
 
+// Columns of FP8.
+class ColumnsOfF8 {
+ public:
+  explicit ColumnsOfF8(const MatmulPiece& p) : columns_(p) {}
+  void fill(std::int64_t col, std::int64_t k, std::int64_t end, std::uint16_t* to) {
+    columns_.fill(col, k, end, to, kPanelLine);
+  }
+
+ private:
+  PanelOfF8<Avx512Bf16> columns_;
+};
+static_assert(kManyPass == kPairsPass);
+
 // From this many rows on the products take longer than the weight takes to arrive.
 constexpr std::int64_t kPanelFrom = 32;
 
@@ -254,6 +247,49 @@ void matmul_few_or(const MatmulPiece& p) {
 void matmul_f8_pairs(const MatmulPiece& p) {
   const bool few = p.row_end - p.row_begin <= 4 && LinesOfF8::takes(p);
   return few ? matmul_lines<LinesOfF8, DotBf16Pairs>(p) : matmul_panels<PanelOfF8<Avx512Bf16>>(p);
+}
+
+// The same with products in F32.
+template <class Source, MatmulKernel kMany, int kFew>
+void matmul_few_or_f32(const MatmulPiece& p) {
+  return p.row_end - p.row_begin <= kFew ? matmul_lines<Source, DotBf16<Avx512>>(p) : kMany(p);
+}
+
+// One column after the other for weights whose columns do not fit into the piece's scratch memory.
+// The sums of some rows wait in p.wide from pass to pass.
+template <class Source>
+void multiply_deep(const MatmulPiece& p, Source& source) {
+  using Tile = DotTile<DotBf16<Avx512>, 1, 1>;
+  constexpr std::int32_t kRows = kManyFloats / Avx512::kLanes;
+  for (std::int64_t col = p.col_begin; col < p.col_end; ++col) {
+    for (std::int32_t row = p.row_begin; row < p.row_end; row += kRows) {
+      const std::int32_t rows = row + kRows < p.row_end ? kRows : p.row_end - row;
+      for (std::int64_t k = 0; k < p.depth; k += kManyPass) {
+        const std::int64_t end = k + kManyPass < p.depth ? k + kManyPass : p.depth;
+        source.fill(col, k, end, p.scratch);
+        const std::uint16_t* const w[1] = {p.scratch};
+        for (std::int32_t r = 0; r < rows; ++r) {
+          const std::uint16_t* const x[1] = {static_cast<const std::uint16_t*>(p.x) +
+                                             (row + r) * p.x_stride + k};
+          float* const carried = p.wide + r * Avx512::kLanes;
+          __m512 sums[1][1] = {{k == 0 ? Avx512::zero() : Avx512::load(carried)}};
+          Tile::add_products(x, w, {}, 0, end - k, sums);
+          if (end == p.depth) Tile::store(sums, p, row + r, col);
+          Avx512::store(carried, sums[0][0]);
+        }
+      }
+    }
+  }
+  if (p.bias != nullptr) add_bias<Avx512>(p);
+}
+
+void matmul_f8_f32(const MatmulPiece& p) {
+  if (p.row_end - p.row_begin <= 4 && LinesOfF8::takes(p)) {
+    return matmul_lines<LinesOfF8, DotBf16<Avx512>>(p);
+  }
+  ColumnsOfF8 source(p);
+  if (p.depth > MatmulParams::kMaxIntegerDepth) return multiply_deep(p, source);
+  matmul_widened<DotBf16<Avx512>>(p, source);
 }
 
 void attention_of_pairs(const AttentionParams& p, const AttentionPiece& piece) {
@@ -296,10 +332,11 @@ const KernelTable& avx512_bf16_kernels() {
 const KernelTable& avx512_bf16_fma_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_vnni_kernels();
-    table.matmul_bf16_i4 = kBlocksInF32<BlocksOfI4, DotBlocksF32<DotI4Pairs>>;
+    table.matmul_bf16_f8 = matmul_f8_f32;
+    table.matmul_bf16_i4 = matmul_few_or_f32<LinesOfI4, kBlocksInF32<BlocksOfI4>, 4>;
     table.matmul_bf16_q8_0 = kBlocksInF32<BlocksOfQ8, DotBlocksF32<DotQ8Pairs>>;
-    table.matmul_bf16_q4_k = kBlocksInF32<BlocksOfQ4K>;
-    table.matmul_bf16_q6_k = kBlocksInF32<BlocksOfQ6K>;
+    table.matmul_bf16_q4_k = matmul_few_or_f32<LinesOfQ4K, kBlocksInF32<BlocksOfQ4K>, 4>;
+    table.matmul_bf16_q6_k = matmul_few_or_f32<LinesOfQ6K, kBlocksInF32<BlocksOfQ6K>, 4>;
     table.matmul_bf16_u4_g32 = kBlocksInF32<BlocksOfU4G32, DotBlocksF32<DotU4G32Pairs>>;
     table.matmul_bf16_u4_g128 = kBlocksInF32<BlocksOfU4G128, DotBlocksF32<DotU4G128Pairs>>;
     table.matmul_bf16_u8_g128 = kBlocksInF32<BlocksOfU8G128, DotBlocksF32<DotU8G128Pairs>>;

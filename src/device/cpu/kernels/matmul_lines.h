@@ -1,10 +1,9 @@
 // Products of few rows of x in BF16 with weights that are widened to BF16 in registers, a line of
-// 32 elements at a time, on units that multiply pairs of BF16. Nothing is written to memory between
-// a weight and its products: one row is multiplied in less time than its weights take to arrive.
+// 32 elements at a time. Nothing is written to memory between a weight and its products.
 //
-// The order of sums is that of matmul_panels.h: lines follow each other along K, each pass of
-// kPairsPass elements is summed over lanes, and the passes are added in order. So a row's bits do
-// not depend on the kernel. Included by kernels_avx512_bf16.cpp only; see simd_avx512.h.
+// The order of sums is that of the policy P in DotTile: lines follow each other along K. With a
+// kPass each pass is summed over lanes, and the passes are added in order. So a row's bits do not
+// depend on the kernel. Included by kernels_avx512_bf16.cpp only; see simd_avx512.h.
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
@@ -18,6 +17,27 @@ struct PairOfLines {
   __m512i second;
 };
 
+// Adds the products of two lines to `sum`, as the policy P does in one step of K.
+template <class P>
+SLUICE_INLINE __m512 add_line(__m512i x, __m512i w, __m512 sum) {
+  if constexpr (P::kPhases == 2) {
+    sum = P::multiply_add(P::template widen<0>(x), P::template widen<0>(w), sum);
+    return P::multiply_add(P::template widen<1>(x), P::template widen<1>(w), sum);
+  } else {
+    return P::multiply_add(x, w, sum);
+  }
+}
+
+// The elements along K that P sums before it adds lanes; 0: all.
+template <class P>
+constexpr std::int64_t pass_of() {
+  if constexpr (requires { P::kPass; }) {
+    return P::kPass;
+  } else {
+    return 0;
+  }
+}
+
 // Rows of x times columns of the weight, in registers.
 // `Source`: what the weight is (line_sources.h). Groups of kLines lines lie kBytes apart in a
 // column, and bytes(count) hold the first `count` elements of one. group(address, k, group) reads
@@ -29,7 +49,8 @@ struct LinesTile {
   static constexpr std::int64_t kLine = 32;  // elements
   static constexpr int kLines = Source::kLines;
   static constexpr std::int64_t kStep = kLines * kLine;
-  static_assert(kPairsPass % kStep == 0);
+  static constexpr std::int64_t kPass = pass_of<P>();
+  static_assert(kPass % kStep == 0 && P::kStep == kLine);
 
   // Meanwhile fetches the tile at column `next`, from its beginning to its end: rows of a weight
   // are often as long as a memory page, at whose end hardware prefetching stops.
@@ -42,8 +63,9 @@ struct LinesTile {
     }
     for (int c = 0; c < cols; ++c) w[c] = source.place(col + c);
     const std::uint8_t* ahead = source.place(next);
-    for (std::int64_t pass = 0; pass < p.depth; pass += kPairsPass) {
-      const std::int64_t end = pass + kPairsPass < p.depth ? pass + kPairsPass : p.depth;
+    const std::int64_t length = kPass > 0 ? kPass : p.depth;
+    for (std::int64_t pass = 0; pass < p.depth; pass += length) {
+      const std::int64_t end = pass + length < p.depth ? pass + length : p.depth;
       __m512 sums[rows][cols] = {};
       std::int64_t k = pass;
       for (; k + kStep <= end; k += kStep) {
@@ -79,8 +101,8 @@ struct LinesTile {
 #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
           const std::uint16_t* const from = x[r] + k + 2 * pair * kLine;
-          const __m512 sum = S::add_pairs(S::load_pairs(from), lines.first, sums[r][c]);
-          sums[r][c] = S::add_pairs(S::load_pairs(from + kLine), lines.second, sum);
+          const __m512 sum = add_line<P>(S::load_pairs(from), lines.first, sums[r][c]);
+          sums[r][c] = add_line<P>(S::load_pairs(from + kLine), lines.second, sum);
         }
       }
     }
@@ -102,8 +124,8 @@ struct LinesTile {
         const std::int64_t at = k + 2 * pair * kLine;
 #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
-          const __m512 sum = S::add_pairs(load(x[r], at, end), both.first, sums[r][c]);
-          sums[r][c] = S::add_pairs(load(x[r], at + kLine, end), both.second, sum);
+          const __m512 sum = add_line<P>(load(x[r], at, end), both.first, sums[r][c]);
+          sums[r][c] = add_line<P>(load(x[r], at + kLine, end), both.second, sum);
         }
       }
     }

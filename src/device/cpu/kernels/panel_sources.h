@@ -75,14 +75,17 @@ class PanelOfF8 {
     return static_cast<const std::uint8_t*>(p_.weight) + col * p_.weight_stride + k;
   }
   void fill(std::int64_t col, std::int64_t k, std::int64_t end, std::uint16_t* to) {
+    fill(col, k, end, to, kPanelLineStep);
+  }
+  // Whole lines, `step` elements apart. At most kPairsPass elements.
+  void fill(std::int64_t col, std::int64_t k, std::int64_t end, std::uint16_t* to,
+            std::int64_t step) {
     const std::int64_t block = p_.scales.block_cols;
-    if (block % kPanelLine == 0 || block >= p_.depth) {
-      return widen(col, k, end, to, kPanelLineStep);
-    }
+    if (block % kPanelLine == 0 || block >= p_.depth) return widen(col, k, end, to, step);
     // Blocks begin within a line.
     widen(col, k, end, line_, kPanelLine);
     const std::int64_t left = (end - k) % kPanelLine;
-    for (std::int64_t i = 0; i < end - k; i += kPanelLine, to += kPanelLineStep) {
+    for (std::int64_t i = 0; i < end - k; i += kPanelLine, to += step) {
       const bool last = i + kPanelLine > end - k;
       _mm512_store_si512(
           to, last ? S::load_pairs(line_ + i, static_cast<int>(left)) : S::load_pairs(line_ + i));
