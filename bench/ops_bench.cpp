@@ -1,8 +1,11 @@
 // Micro-benchmarks of the CPU ops on shapes of 0.6B, 1B and 8B models, with probes of what the
-// machine can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1] The machine's limits
-// alone, as JSON: ops_bench --limits [THREADS] Any device, as a table (device_table.h): ops_bench
-// --device cuda:0 Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
+// machine can do:
+//   ops_bench --benchmark_filter=... [--benchmark_min_time=1]
+//   ops_bench --limits [THREADS]   the machine's limits alone, as JSON
+//   ops_bench --device cuda:0      any device, as a table (device_table.h)
+//   ops_bench --lora cpu           steps with adapters beside steps without (lora_table.h)
 // SLUICE_BENCH_ISA=NAME takes other kernels than the best: a name of --isa but reference.
+//
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.

@@ -33,8 +33,15 @@ Connection::Connection(ServerState& server, Socket socket, std::string peer)
 Connection::~Connection() { CHECK(phase_ == Phase::kClosed); }
 
 void Connection::start() {
+  enter(Phase::kIdle);
   socket_.set_deadline(server_.limits.idle_timeout);
   keep_reading();
+}
+
+void Connection::enter(Phase phase) {
+  if (idle_place_) server_.idle.erase(*std::exchange(idle_place_, std::nullopt));
+  phase_ = phase;
+  if (phase == Phase::kIdle) idle_place_ = server_.idle.insert(server_.idle.end(), this);
 }
 
 void Connection::reject() {
@@ -121,7 +128,7 @@ void Connection::advance() {
       if (!skip_blank_lines()) return;
       parser_ = std::make_unique<RequestParser>(
           RequestParser::Limits{server_.limits.header_bytes, server_.limits.body_bytes});
-      phase_ = Phase::kHead;
+      enter(Phase::kHead);
       start_header_timer();
     }
     const RequestParser::Step step = parser_->put(waiting());
@@ -147,7 +154,7 @@ void Connection::take_head() {
     const bool keep_alive = parser_->keep_alive() && !parser_->has_body();
     return answer_at_once(*std::move(refused), keep_alive);
   }
-  phase_ = Phase::kBody;
+  enter(Phase::kBody);
   if (!parser_->has_body()) return;
   socket_.set_deadline(server_.limits.body_timeout);
   if (parser_->expects_continue() && waiting().empty()) send(kContinue);
@@ -174,7 +181,7 @@ bool Connection::charge_body() {
 }
 
 void Connection::dispatch() {
-  phase_ = Phase::kAnswering;
+  enter(Phase::kAnswering);
   socket_.clear_deadline();
   if (unsent_bytes() > 0) socket_.set_deadline(server_.limits.write_timeout);
   keep_alive_ = parser_->keep_alive();
@@ -207,7 +214,7 @@ void Connection::answer_at_once(Response response, bool keep_alive) {
     parser_.reset();
   }
   server_.budget->used -= std::exchange(charged_, 0);
-  phase_ = Phase::kAnswering;
+  enter(Phase::kAnswering);
   keep_alive_ = keep_alive;
   refused_ = !keep_alive;
   socket_.clear_deadline();
@@ -358,7 +365,7 @@ void Connection::finish_if_sent() {
 }
 
 void Connection::become_idle() {
-  phase_ = Phase::kIdle;
+  enter(Phase::kIdle);
   had_blank_line_ = false;
   header_timer_runs_ = false;
   head_only_ = false;
@@ -379,7 +386,7 @@ void Connection::on_wake() {
 }
 
 void Connection::linger() {
-  phase_ = Phase::kLingering;
+  enter(Phase::kLingering);
   release_buffers();
   socket_.shutdown_send();
   socket_.set_deadline(kLingerTime);
@@ -409,7 +416,7 @@ void Connection::release_buffers() {
 // `reason`: for the handler; none if the handler knows already. `hard`: discards unsent bytes.
 void Connection::shut(std::optional<CloseReason> reason, bool hard) {
   if (phase_ == Phase::kClosed) return;
-  phase_ = Phase::kClosed;
+  enter(Phase::kClosed);
   if (hard) {
     socket_.reset();
   } else {

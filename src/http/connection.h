@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,8 @@ struct ServerState {
   Handler& handler;
   const Clock& clock;
   bool draining = false;
+  // Connections that wait for a request; the longest idle first.
+  std::list<Connection*> idle;
   std::size_t unsent = 0;  // bytes, of all connections
   ResponseHeads heads;
   std::vector<char> scratch;  // the receive buffer of all connections
@@ -100,6 +103,7 @@ class Connection final : private SocketEvents {
   void on_deadline() override;
   void on_wake() override;
 
+  void enter(Phase phase);
   std::string_view waiting() const { return std::string_view(input_).substr(input_begin_); }
   std::size_t input_room() const;
   void keep_reading();
@@ -142,7 +146,8 @@ class Connection final : private SocketEvents {
   TimePoint last_read_;
   std::size_t charged_ = 0;  // of the budget, while a body is being read
   std::size_t lingered_ = 0;
-  Phase phase_ = Phase::kIdle;
+  Phase phase_ = Phase::kIdle;                                  // enter() sets it
+  std::optional<std::list<Connection*>::iterator> idle_place_;  // in ServerState::idle
   Framing framing_ = Framing::kLength;
   bool had_blank_line_ = false;  // since the last request
   bool header_timer_runs_ = false;

@@ -41,7 +41,12 @@ struct HttpServer::Impl {
 
   void accept(Socket socket, std::string peer) {
     ++accepted;
-    const bool full = connections.size() >= static_cast<std::size_t>(state.limits.max_connections);
+    const auto most = static_cast<std::size_t>(state.limits.max_connections);
+    if (connections.size() >= most && !state.idle.empty()) {
+      ++closed_idle;
+      state.idle.front()->close(CloseReason::kServerStop);
+    }
+    const bool full = connections.size() >= most;
     if (full) ++refused;
     auto made = std::make_unique<Connection>(state, std::move(socket), std::move(peer));
     Connection& connection = *made;
@@ -92,6 +97,7 @@ struct HttpServer::Impl {
   Connections turned_away;
   std::int64_t accepted = 0;
   std::int64_t refused = 0;
+  std::int64_t closed_idle = 0;
   std::uint16_t port = 0;
 };
 
@@ -130,6 +136,7 @@ HttpServerStats HttpServer::stats() const {
   stats.open_connections = static_cast<std::int32_t>(impl_->connections.size());
   stats.accepted = impl_->accepted;
   stats.refused = impl_->refused;
+  stats.closed_idle = impl_->closed_idle;
   for (const auto& [connection, owner] : impl_->connections) {
     stats.waiting_bytes += connection->waiting_bytes();
   }

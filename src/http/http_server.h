@@ -20,7 +20,9 @@
 namespace sluice::http {
 
 struct HttpLimits {
-  std::int32_t max_connections = 4096;       // a further one is answered 503 and closed
+  // A further one takes the place of the one that has been idle for the longest time. If none is
+  // idle, it is answered 503 and closed.
+  std::int32_t max_connections = 4096;
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
   std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
@@ -54,7 +56,8 @@ class Handler {
 struct HttpServerStats {
   std::int32_t open_connections = 0;
   std::int64_t accepted = 0;
-  std::int64_t refused = 0;  // over max_connections
+  std::int64_t refused = 0;      // over max_connections
+  std::int64_t closed_idle = 0;  // to make room for others
   // Pipelined bytes of all connections: read and not parsed.
   std::size_t waiting_bytes = 0;
 };

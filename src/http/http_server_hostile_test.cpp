@@ -250,7 +250,8 @@ TEST(HttpServerHostile, EveryConnectionOverTheLimitIsTold) {
   limits.max_connections = 1;
   TestServer server(limits);
   TestClient first(server.port());
-  ASSERT_TRUE(server.wait_for_connections(1));
+  ASSERT_TRUE(first.send(get("/hold")));
+  ASSERT_TRUE(server.held());
   std::vector<TestClient> late;  // more than are told at the same time
   for (int i = 0; i < 400; ++i) {
     late.emplace_back(server.port());
@@ -262,8 +263,9 @@ TEST(HttpServerHostile, EveryConnectionOverTheLimitIsTold) {
     EXPECT_EQ(answer->status, 503);
     client.reset();
   }
-  ASSERT_TRUE(first.send(get("/echo")));
-  EXPECT_EQ(first.answer()->status, 200);
+  server.release_held();
+  ASSERT_TRUE(first.answer());
+  EXPECT_EQ(server.stats().closed_idle, 0);
 }
 
 TEST(HttpServerHostile, TimesOutEveryPart) {
@@ -486,7 +488,9 @@ TEST(HttpServerHostile, TurnsAwayOneConnectionTooMany) {
   TestServer server(limits);
   TestClient first(server.port());
   auto second = std::make_unique<TestClient>(server.port());
-  ASSERT_TRUE(server.wait_for_connections(2));
+  ASSERT_TRUE(first.send(get("/hold")));
+  ASSERT_TRUE(second->send(get("/hold")));
+  ASSERT_TRUE(server.held(1));
   TestClient third(server.port());
   third.send(get("/echo"));
   const auto answer = third.answer();
@@ -500,6 +504,32 @@ TEST(HttpServerHostile, TurnsAwayOneConnectionTooMany) {
   TestClient fourth(server.port());
   fourth.send(get("/echo"));
   EXPECT_EQ(fourth.answer()->status, 200);
+}
+
+// Clients that say nothing cannot shut out others.
+TEST(HttpServerHostile, IdleConnectionsMakeRoom) {
+  HttpLimits limits;
+  limits.max_connections = 3;
+  TestServer server(limits);
+  TestClient busy(server.port());
+  ASSERT_TRUE(busy.send(get("/hold")));
+  ASSERT_TRUE(server.held());
+  TestClient used(server.port());
+  TestClient unused(server.port());
+  ASSERT_TRUE(server.wait_for_connections(3));
+  ASSERT_TRUE(used.send(get("/echo")));  // idle for less time than the other one, from now on
+  EXPECT_EQ(used.answer()->status, 200);
+  TestClient next(server.port());
+  ASSERT_TRUE(next.send(get("/echo")));
+  EXPECT_EQ(next.answer()->status, 200);
+  EXPECT_TRUE(unused.closed());
+  ASSERT_TRUE(used.send(get("/echo")));
+  EXPECT_EQ(used.answer()->status, 200);
+  EXPECT_EQ(server.stats().closed_idle, 1);
+  EXPECT_EQ(server.stats().refused, 0);
+  EXPECT_EQ(server.stats().open_connections, 3);
+  server.release_held();
+  EXPECT_TRUE(busy.answer());
 }
 
 TEST(HttpServerHostile, SurvivesHavingNoFilesLeft) {
