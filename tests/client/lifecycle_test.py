@@ -146,12 +146,19 @@ def test_a_full_queue_is_429_with_retry_after(connect):
         assert client.completions.create(model=NAME, prompt="x", max_tokens=1).choices
 
 
+# A request whose body does not come; the answer to its head shows that the server has read it.
+HELD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
+        b"Expect: 100-continue\r\n\r\n")
+
+
 def test_connections_over_the_limit_are_refused(connect):
     with Server("--max-connections", "10") as server:
         clients = [connect(server) for _ in range(10)]
         for client in clients:
             client.send(get("/health"))
             assert client.response()[0] == 200
+            client.send(HELD)
+            assert client.response_head()[0] == 100
         late = connect(server)
         assert late.response()[0] == 503
         assert late.is_closed()
@@ -161,6 +168,16 @@ def test_connections_over_the_limit_are_refused(connect):
         while health_of(server) != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_idle_connections_make_room_for_new_ones(connect):
+    with Server("--max-connections", "10") as server:
+        silent = [connect(server) for _ in range(40)]
+        late = connect(server)
+        late.send(get("/health"))
+        assert late.response()[0] == 200
+        for client in silent[:31]:
+            assert client.is_closed()
 
 
 def health_of(server):
@@ -176,8 +193,8 @@ def test_every_connection_over_the_limit_gets_its_503():
     with Server("--max-connections", "4") as server:
         kept = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
         for one in kept:
-            one.sendall(get("/health"))
-            assert b" 200 " in one.recv(4096)
+            one.sendall(HELD)
+            assert b" 100 " in one.recv(4096)
         late = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(600)]
         for one in late:
             one.settimeout(LONG_WAIT * PATIENCE)
