@@ -34,6 +34,7 @@ endfunction()
 # includes what it uses. `alone` are sources whose names (of helpers in unnamed namespaces) clash
 # with those of others. They stay by themselves, and so do sources with COMPILE_OPTIONS, which are
 # to be set before.
+#
 # CMake's UNITY_BUILD would name sources by absolute paths, so that a compiler's cache would not
 # serve a clone in another folder.
 function(sluice_unity target alone)
