@@ -72,6 +72,12 @@ Status parse_load_format(const std::string& text, EngineOptions& options) {
   return invalid_argument(fmt::format("--load-format must be auto or dummy, got '{}'", text));
 }
 
+Status parse_large_pages(const std::string& text, EngineOptions& options) {
+  options.large_pages = text != "off";
+  if (text.empty() || text == "auto" || text == "off") return {};
+  return invalid_argument(fmt::format("--large-pages must be auto or off, got '{}'", text));
+}
+
 Status parse_scheduler(const std::string& text, EngineOptions& options) {
   if (text.empty()) return {};
   auto policy = make_policy(text);
@@ -225,6 +231,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(parse_isa(texts.isa, options));
   RETURN_IF_ERROR(parse_dtype(texts.dtype, options));
   RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
+  RETURN_IF_ERROR(parse_large_pages(texts.large_pages, options));
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;
   options.deterministic = texts.deterministic;
   options.snapshot = parse_snapshot_choice(texts.snapshot);

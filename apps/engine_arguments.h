@@ -17,6 +17,7 @@ struct EngineOptionTexts {
   std::string isa;
   std::string dtype;
   std::string load_format;
+  std::string large_pages;
   std::string scheduler;
   std::string token_budget;
   std::string tbt_slo_ms;

@@ -49,12 +49,15 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
   EXPECT_EQ(options->kv_idle_release, std::chrono::milliseconds(500));
   EXPECT_EQ(options->threads, 2);
+  EXPECT_TRUE(options->large_pages);
   texts.load_format = "dummy";
+  texts.large_pages = "off";
   texts.enforce_eager = true;
   texts.deterministic = true;
   const auto others = parse_engine_options(texts);
   ASSERT_TRUE(others) << others.error().message;
   EXPECT_EQ(others->load_format, LoadFormat::kDummy);
+  EXPECT_FALSE(others->large_pages);
   EXPECT_EQ(others->graphs, GraphMode::kEager);
   EXPECT_TRUE(others->deterministic);
   EXPECT_FALSE(options->deterministic);

@@ -98,6 +98,12 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
                   "auto: the checkpoint's weights; dummy: random ones, of config.json's shape "
                   "(default auto)")
       ->group(group);
+  command
+      .add_option(
+          "--large-pages", texts.large_pages,
+          "auto: weights mapped from files move into pages of 2 MiB while the model runs, if "
+          "enough memory is free; off: they stay (default auto)")
+      ->group(group);
   command.add_flag("--enforce-eager", texts.enforce_eager, "no graphs: submit every op by itself")
       ->group(group);
   command

@@ -1,16 +1,18 @@
 #include "apps/machine_limits.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "base/check.h"
 #include "base/function_ref.h"
+#include "base/large_pages.h"
 #include "base/thread_pool.h"
 
 namespace sluice {
@@ -28,8 +30,13 @@ double seconds_of(const Clock& clock, FunctionRef<void()> work) {
 double measure_read(ThreadPool& pool, const LimitsOptions& options, const Clock& clock) {
   constexpr int kPieces = 64;
   const auto piece = static_cast<std::size_t>(options.read_bytes) / kPieces / 256 * 256;
-  const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[piece * kPieces]);
+  // In large pages, as weights are (engine/weight_pages.h).
+  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  const std::size_t bytes = (piece * kPieces + kLarge - 1) / kLarge * kLarge;
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kLarge, bytes)), &std::free);
   if (memory == nullptr) return 0;
+  static_cast<void>(::madvise(memory.get(), bytes, MADV_HUGEPAGE));
   std::memset(memory.get(), 1, piece * kPieces);
   std::vector<std::uint64_t> sums(kPieces);
   double best = 0;

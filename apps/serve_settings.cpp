@@ -120,6 +120,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
       {"--kv-ram", engine.kv_ram.has_value()},
       {"--kv-idle-release", engine.kv_idle_release > Duration{0}},
       {"--enforce-eager", texts.enforce_eager},
+      {"--large-pages", !texts.large_pages.empty()},
       {"--no-enable-prefix-caching", !texts.prefix_caching},
       {"--tbt-slo-ms", !texts.tbt_slo_ms.empty()},
       {"--token-budget auto or time", needs_profile(engine.budget_mode)},

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <sstream>
+
+#include "base/check.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +37,26 @@ std::size_t large_bytes(std::string_view line) {
     return kib << 10;
   }
   return 0;
+}
+
+std::string rule_in(const char* path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return chosen_rule(line);
+}
+
+// The whole large pages of a mapping.
+std::span<const std::byte> whole_pages(std::span<const std::byte> mapping) {
+  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(mapping.data()) % kLarge;
+  if (skipped >= mapping.size()) return {};
+  return mapping.subspan(skipped, (mapping.size() - skipped) / kLarge * kLarge);
+}
+
+Error no_large_pages(const char* call) {
+  return unavailable(std::string("the system gives no large pages: ") + call + ": " +
+                     std::strerror(errno));
 }
 
 }  // namespace
@@ -67,11 +90,10 @@ std::string chosen_rule(std::string_view setting) {
 }
 
 std::string shared_large_page_rule() {
-  std::string line;
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-  std::getline(file, line);
-  return chosen_rule(line);
+  return rule_in("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
+
+std::string own_large_page_rule() { return rule_in("/sys/kernel/mm/transparent_hugepage/enabled"); }
 
 bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes) {
   const std::int64_t begin = (from + kLargePageBytes - 1) / kLargePageBytes * kLargePageBytes;
@@ -102,6 +124,66 @@ bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes) {
   }
   ::munmap(space, reserved);
   return !refused;
+}
+
+LargePageMover::LargePageMover(std::span<const std::byte> mapping)
+    : mapping_(whole_pages(mapping)) {}
+
+LargePageMover::~LargePageMover() {
+  if (space_ != nullptr) ::munmap(space_, space_bytes_);
+}
+
+Status LargePageMover::move_next(std::size_t most) {
+  CHECK(most > 0 && most % static_cast<std::size_t>(kLargePageBytes) == 0);
+  const std::size_t bytes = std::min(most, left());
+  if (bytes == 0) return {};
+  if (!file_has_none_) {
+    void* const at = const_cast<std::byte*>(mapping_.data() + done_);
+    if (::madvise(at, bytes, kCollapse) == 0) {
+      done_ += bytes;
+      return {};
+    }
+    file_has_none_ = true;
+  }
+  return copy_next(bytes);
+}
+
+Status LargePageMover::copy_next(std::size_t bytes) {
+  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  if (space_ == nullptr) {
+    // One mapping for all copies, with a page that exists before the mapping is split: only then do
+    // pieces become one mapping again where they are moved to. A process may have 65,530 of them.
+    const std::size_t wanted = mapping_.size() + kLarge;
+    void* const space = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) return no_large_pages("mmap");
+    space_ = static_cast<std::byte*>(space);
+    space_bytes_ = wanted;
+    copies_ = space_ + -reinterpret_cast<std::uintptr_t>(space_) % kLarge;
+    if (::madvise(copies_, mapping_.size(), MADV_HUGEPAGE) != 0) return no_large_pages("madvise");
+    *copies_ = std::byte{0};
+  }
+  std::byte* const copy = copies_ + done_;
+  auto* const place = const_cast<std::byte*>(mapping_.data()) + done_;
+  std::memcpy(copy, place, bytes);
+  if (::mprotect(copy, bytes, PROT_READ) != 0) return no_large_pages("mprotect");
+  // Tells whether the pages are large, and makes them so if they are not. Kernels before 6.1 do not
+  // know the advice.
+  if (::madvise(copy, bytes, kCollapse) != 0 &&
+      (errno != EINVAL || bytes_in_large_pages(copy, bytes) == 0)) {
+    Error error = no_large_pages("madvise");
+    static_cast<void>(::madvise(copy, bytes, MADV_DONTNEED));
+    static_cast<void>(::mprotect(copy, bytes, PROT_READ | PROT_WRITE));
+    return error;
+  }
+  // A thread that reads the place meanwhile waits in its page fault, as the kernel holds the lock
+  // of the process's mappings until the copy is there.
+  if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
+    return no_large_pages("mremap");
+  }
+  done_ += bytes;
+  copied_ += bytes;
+  return {};
 }
 
 bool grants_large_pages(std::string_view rule) {

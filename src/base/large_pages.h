@@ -1,14 +1,17 @@
 // Large pages: how much of a mapping the system maps with one entry for each 2 MiB instead of 4
 // KiB. The entries for the rest take 2 MiB a GiB, in each process. Linux decides while memory is
-// first written; /sys/kernel/mm/transparent_hugepage/shmem_enabled says whether shared memory may
-// get any.
+// first written; /sys/kernel/mm/transparent_hugepage says whether a process's own memory (enabled)
+// and shared memory (shmem_enabled) may get any.
 // Threads: any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "base/result.h"
 
 namespace sluice {
 
@@ -21,6 +24,8 @@ std::size_t bytes_in_large_pages(std::string_view smaps, std::uintptr_t begin, s
 
 // The system's rule for shared memory, such as "advise"; empty: this kernel has none.
 std::string shared_large_page_rule();
+// The same for a process's own memory: "always", "madvise" or "never".
+std::string own_large_page_rule();
 // The word in brackets.
 std::string chosen_rule(std::string_view setting);
 
@@ -34,6 +39,39 @@ bool grants_large_pages(std::string_view rule);
 // system refuses them in principle.
 bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
 inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
+
+// Gives a mapping of a file large pages, piece by piece, while any thread reads it. Addresses and
+// contents stay. Where Linux has large pages for the file itself (MADV_COLLAPSE), processes go on
+// sharing them. Elsewhere each piece is copied to memory of this process, which then takes the
+// place of the mapping: later changes of the file do not show there.
+class LargePageMover {
+ public:
+  // `mapping`: private and read-only. Large pages are given to the whole ones that it holds; what
+  // is left at both ends stays as it is. REQUIRES: it stays mapped while the mover lives.
+  explicit LargePageMover(std::span<const std::byte> mapping);
+  ~LargePageMover();
+  LargePageMover(const LargePageMover&) = delete;
+  LargePageMover& operator=(const LargePageMover&) = delete;
+
+  // Bytes that move_next() has not seen.
+  std::size_t left() const { return mapping_.size() - done_; }
+  // Bytes that it copied to memory of this process.
+  std::size_t copied() const { return copied_; }
+  // Moves at most `most` of them, a multiple of a large page. An error says why the system gives
+  // none; the rest stays as it is, and further calls may fail again.
+  Status move_next(std::size_t most);
+
+ private:
+  Status copy_next(std::size_t bytes);
+
+  std::span<const std::byte> mapping_;  // whole large pages
+  std::byte* space_ = nullptr;          // a reservation for copies; null: not made
+  std::size_t space_bytes_ = 0;
+  std::byte* copies_ = nullptr;  // in it, as far from the first large page as in the mapping
+  std::size_t done_ = 0;
+  std::size_t copied_ = 0;
+  bool file_has_none_ = false;
+};
 
 // How an operator allows it.
 inline constexpr const char* kLargePageAdvice =

@@ -17,6 +17,7 @@
 #include "engine/load_plan.h"
 #include "engine/model_runner.h"
 #include "engine/rope_snapshot.h"
+#include "engine/weight_pages.h"
 #include "engine/weight_snapshot.h"
 #include "model/weights.h"
 
@@ -155,6 +156,28 @@ Result<PlacedWeights> place_weights(const Shared<WeightFiles>& files,
   return placed;
 }
 
+// `section`: mapped, too. `kv_bytes`: at most, of all KV memory.
+std::unique_ptr<WeightPages> large_pages_for(const WeightsLayout& layout,
+                                             const std::optional<UncheckedSection>& section,
+                                             const Arena& arena, std::int64_t kv_bytes,
+                                             const Device& device) {
+  WeightPages::Options options;
+  for (const WeightsLayout::MappedFilePlace& file : layout.mapped_files(arena)) {
+    options.mappings.emplace_back(file.data, file.bytes);
+  }
+  if (section) {
+    options.mappings.emplace_back(arena.region_base(RegionKind::kWeights) + layout.derived().offset,
+                                  section->bytes.size());
+  }
+  options.others = kv_bytes;
+  options.free_bytes = [&device]() -> std::optional<std::int64_t> {
+    const auto info = device.memory_info();
+    if (!info) return std::nullopt;
+    return info->free_bytes;
+  };
+  return std::make_unique<WeightPages>(std::move(options));
+}
+
 void warn_of_dummy_weights(const WeightsLayout& layout, WeightDTypes dtypes,
                            const std::string& directory) {
   log_warning(fmt::format(
@@ -226,6 +249,11 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(placed.weights),
                                 std::move(placed.watch), {loaded.first_kv_blocks, loaded.kv_blocks},
                                 std::move(placed.stream), rope));
+  if (options.large_pages && device.traits().maps_files) {
+    runner->use_large_pages(
+        large_pages_for(*layout, section, runner->arena(),
+                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device));
+  }
   if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);
   RETURN_IF_ERROR(graphs.make_graphs(*runner));

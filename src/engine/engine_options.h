@@ -84,6 +84,7 @@ struct EngineOptions {
   // stored, or, for dummy weights, as config.json says.
   std::optional<DType> dtype;
   LoadFormat load_format = LoadFormat::kAuto;
+  bool large_pages = true;  // mapped weights move into large pages (engine/weight_pages.h)
   GraphMode graphs = GraphMode::kReplay;
   std::string scheduler = "stall-free";
   BudgetMode budget_mode = BudgetMode::kTokens;

@@ -334,7 +334,7 @@ Status ModelRunner::wait_for_transfer(Duration at_most) {
 }
 
 Status ModelRunner::check(TimePoint now) {
-  if (stream_) RETURN_IF_ERROR(stream_->poll());
+  RETURN_IF_ERROR(poll_weights());
   RETURN_IF_ERROR(check_pages());
   return watch_.check_files(now);
 }
@@ -342,6 +342,16 @@ Status ModelRunner::check(TimePoint now) {
 Status ModelRunner::check_now(TimePoint now) {
   RETURN_IF_ERROR(check(now));
   return watch_.check_files_now(now);
+}
+
+// The stream goes first: it reads the files in the order of the layers.
+Status ModelRunner::poll_weights() {
+  if (stream_) {
+    RETURN_IF_ERROR(stream_->poll());
+    if (!stream_->finished()) return {};
+  }
+  if (large_pages_) large_pages_->start();
+  return {};
 }
 
 // A snapshot whose weights were made again is of no concern any more.
@@ -360,7 +370,7 @@ Status ModelRunner::trace_steps(StepTrace* trace) {
 
 Status ModelRunner::run_model(const BatchPlan& plan) {
   const auto num_tokens = static_cast<std::int32_t>(plan.token_ids.size());
-  if (stream_) RETURN_IF_ERROR(stream_->poll());
+  RETURN_IF_ERROR(poll_weights());
   const ForwardVariant variant = this->variant();
   if (!stream_ || stream_->finished()) {
     if (trace_ != nullptr) {

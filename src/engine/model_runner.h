@@ -45,6 +45,7 @@
 #include "engine/step_trace.h"
 #include "engine/streamed_steps.h"
 #include "engine/transfers.h"
+#include "engine/weight_pages.h"
 #include "engine/weight_stream.h"
 #include "engine/weight_watch.h"
 #include "kv/kv_layout.h"
@@ -100,6 +101,8 @@ class ModelRunner final : public Executor,
   // them as they use them. `rope`: as for Decoder::bind().
   Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
                std::unique_ptr<WeightStream> stream = nullptr, std::span<const float> rope = {});
+  // Moves weights as soon as no step waits for them any more. REQUIRES: started.
+  void use_large_pages(std::unique_ptr<WeightPages> pages) { large_pages_ = std::move(pages); }
 
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
   Status capture_graphs();
@@ -194,6 +197,7 @@ class ModelRunner final : public Executor,
   Status capture_graphs(ForwardVariant variant);
   Status run_model(const BatchPlan& plan);
   Status run_streamed(Step& step);
+  Status poll_weights();
   Status check_pages();
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
@@ -219,6 +223,7 @@ class ModelRunner final : public Executor,
   std::unique_ptr<Arena> arena_;
   WeightWatch watch_;  // of what the arena maps
   std::unique_ptr<WeightStream> stream_;
+  std::unique_ptr<WeightPages> large_pages_;
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<AdapterMemory> adapter_memory_;
