@@ -133,23 +133,12 @@ LargePageMover::~LargePageMover() {
   if (space_ != nullptr) ::munmap(space_, space_bytes_);
 }
 
-Status LargePageMover::move_next(std::size_t most) {
-  CHECK(most > 0 && most % static_cast<std::size_t>(kLargePageBytes) == 0);
-  const std::size_t bytes = std::min(most, left());
-  if (bytes == 0) return {};
-  if (!file_has_none_) {
-    void* const at = const_cast<std::byte*>(mapping_.data() + done_);
-    if (::madvise(at, bytes, kCollapse) == 0) {
-      done_ += bytes;
-      return {};
-    }
-    file_has_none_ = true;
-  }
-  return copy_next(bytes);
-}
-
-Status LargePageMover::copy_next(std::size_t bytes) {
+Status LargePageMover::copy_next(std::size_t most) {
   constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  CHECK(most > 0 && most % kLarge == 0);
+  const std::size_t done = copied();
+  const std::size_t bytes = std::min(most, mapping_.size() - done);
+  if (bytes == 0) return {};
   if (space_ == nullptr) {
     // One mapping for all copies, with a page that exists before the mapping is split: only then do
     // pieces become one mapping again where they are moved to. A process may have 65,530 of them.
@@ -163,9 +152,8 @@ Status LargePageMover::copy_next(std::size_t bytes) {
     if (::madvise(copies_, mapping_.size(), MADV_HUGEPAGE) != 0) return no_large_pages("madvise");
     *copies_ = std::byte{0};
   }
-  std::byte* const copy = copies_ + done_;
-  auto* const place = const_cast<std::byte*>(mapping_.data()) + done_;
-  std::memcpy(copy, place, bytes);
+  std::byte* const copy = copies_ + done;
+  std::memcpy(copy, place_of(done), bytes);
   if (::mprotect(copy, bytes, PROT_READ) != 0) return no_large_pages("mprotect");
   // Tells whether the pages are large, and makes them so if they are not. Kernels before 6.1 do not
   // know the advice.
@@ -176,13 +164,19 @@ Status LargePageMover::copy_next(std::size_t bytes) {
     static_cast<void>(::mprotect(copy, bytes, PROT_READ | PROT_WRITE));
     return error;
   }
-  // A thread that reads the place meanwhile waits in its page fault, as the kernel holds the lock
-  // of the process's mappings until the copy is there.
-  if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
+  copied_.store(done + bytes, std::memory_order_release);
+  return {};
+}
+
+Status LargePageMover::place_next(std::size_t most) {
+  CHECK(most > 0 && most % static_cast<std::size_t>(kLargePageBytes) == 0);
+  const std::size_t bytes = std::min(most, copied() - placed_);
+  if (bytes == 0) return {};
+  if (::mremap(copies_ + placed_, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place_of(placed_)) ==
+      MAP_FAILED) {
     return no_large_pages("mremap");
   }
-  done_ += bytes;
-  copied_ += bytes;
+  placed_ += bytes;
   return {};
 }
 

@@ -5,6 +5,7 @@
 // Threads: any.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,37 +41,41 @@ bool grants_large_pages(std::string_view rule);
 bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
 inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
 
-// Gives a mapping of a file large pages, piece by piece, while any thread reads it. Addresses and
-// contents stay. Where Linux has large pages for the file itself (MADV_COLLAPSE), processes go on
-// sharing them. Elsewhere each piece is copied to memory of this process, which then takes the
-// place of the mapping: later changes of the file do not show there.
+// Moves a mapping into large pages of this process, piece by piece: one thread copies, and another
+// one lets the copies take the place of the mapping, while nobody reads it. Addresses and contents
+// stay; later changes of a mapped file do not show in what has moved.
 class LargePageMover {
  public:
-  // `mapping`: private and read-only. Large pages are given to the whole ones that it holds; what
-  // is left at both ends stays as it is. REQUIRES: it stays mapped while the mover lives.
+  // `mapping`: private and read-only. The whole large pages that it holds are moved; what is left
+  // at both ends stays. REQUIRES: it stays mapped while the mover lives.
   explicit LargePageMover(std::span<const std::byte> mapping);
   ~LargePageMover();
   LargePageMover(const LargePageMover&) = delete;
   LargePageMover& operator=(const LargePageMover&) = delete;
 
-  // Bytes that move_next() has not seen.
-  std::size_t left() const { return mapping_.size() - done_; }
-  // Bytes that it copied to memory of this process.
-  std::size_t copied() const { return copied_; }
-  // Moves at most `most` of them, a multiple of a large page. An error says why the system gives
-  // none; the rest stays as it is, and further calls may fail again.
-  Status move_next(std::size_t most);
+  std::size_t bytes() const { return mapping_.size(); }  // to be moved
+  std::size_t copied() const { return copied_.load(std::memory_order_acquire); }
+  std::size_t placed() const { return placed_; }
+
+  // Copies at most `most` further bytes, a multiple of a large page. An error says why the system
+  // gives no large pages; the rest stays as it is. Threads: the one that copies.
+  Status copy_next(std::size_t most);
+  // Puts at most `most` of the copied bytes in their place. REQUIRES: no thread reads the mapping
+  // meanwhile. Linux would make a reader wait, but some virtual machines end it with a fault.
+  // Threads: the one that places.
+  Status place_next(std::size_t most);
 
  private:
-  Status copy_next(std::size_t bytes);
+  std::byte* place_of(std::size_t offset) const {
+    return const_cast<std::byte*>(mapping_.data()) + offset;
+  }
 
   std::span<const std::byte> mapping_;  // whole large pages
   std::byte* space_ = nullptr;          // a reservation for copies; null: not made
   std::size_t space_bytes_ = 0;
-  std::byte* copies_ = nullptr;  // in it, as far from the first large page as in the mapping
-  std::size_t done_ = 0;
-  std::size_t copied_ = 0;
-  bool file_has_none_ = false;
+  std::byte* copies_ = nullptr;  // in it, at a multiple of a large page
+  std::atomic<std::size_t> copied_{0};
+  std::size_t placed_ = 0;
 };
 
 // How an operator allows it.

@@ -334,9 +334,17 @@ Status ModelRunner::wait_for_transfer(Duration at_most) {
 }
 
 Status ModelRunner::check(TimePoint now) {
+  checked_ = now;
   RETURN_IF_ERROR(poll_weights());
   RETURN_IF_ERROR(check_pages());
   return watch_.check_files(now);
+}
+
+// Weights also move while there are no steps.
+std::optional<TimePoint> ModelRunner::next_check() const {
+  constexpr Duration kWhileWeightsMove = std::chrono::milliseconds(5);
+  if (!large_pages_ || large_pages_->finished()) return watch_.next_check();
+  return checked_ + kWhileWeightsMove;
 }
 
 Status ModelRunner::check_now(TimePoint now) {
@@ -350,7 +358,9 @@ Status ModelRunner::poll_weights() {
     RETURN_IF_ERROR(stream_->poll());
     if (!stream_->finished()) return {};
   }
-  if (large_pages_) large_pages_->start();
+  // No step is running now, or none that reads weights: devices that map files run a step as a
+  // whole.
+  if (large_pages_) large_pages_->advance();
   return {};
 }
 

@@ -129,7 +129,7 @@ class ModelRunner final : public Executor,
   }
   Status check(TimePoint now) override;
   Status check_now(TimePoint now) override;
-  std::optional<TimePoint> next_check() const override { return watch_.next_check(); }
+  std::optional<TimePoint> next_check() const override;
 
   DType input_dtype() const { return decoder_.input_dtype(); }
 
@@ -224,6 +224,7 @@ class ModelRunner final : public Executor,
   WeightWatch watch_;  // of what the arena maps
   std::unique_ptr<WeightStream> stream_;
   std::unique_ptr<WeightPages> large_pages_;
+  TimePoint checked_{};
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<AdapterMemory> adapter_memory_;

@@ -1,21 +1,18 @@
 #include "engine/weight_pages.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/large_pages.h"
 #include "base/log.h"
 
 namespace sluice {
 namespace {
 
-// A thread that reads a piece waits for at most the time of its move, without the copy.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 constexpr int kPiecesPerCheck = 8;  // of the free memory
 constexpr int kNice = 10;           // a tenth of a core that steps want too
@@ -23,27 +20,52 @@ constexpr int kNice = 10;           // a tenth of a core that steps want too
 }  // namespace
 
 WeightPages::WeightPages(Options options) : options_(std::move(options)) {
-  for (const auto& mapping : options_.mappings) bytes_ += mapping.size();
+  for (const std::span<const std::byte> mapping : options_.mappings) {
+    bytes_ += mapping.size();
+    movers_.emplace_back(mapping);
+  }
+  finished_ = bytes_ < options_.least_bytes;
 }
 
 WeightPages::~WeightPages() {
   stop_ = true;
-  if (mover_.joinable()) mover_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::size_t WeightPages::placed() const {
+  std::size_t sum = 0;
+  for (const LargePageMover& mover : movers_) sum += mover.placed();
+  return sum;
+}
+
+void WeightPages::advance(std::size_t most) {
+  if (finished_) return;
+  if (!started_) return start();
+  const bool copied = copied_.load(std::memory_order_acquire);
+  for (LargePageMover& mover : movers_) {
+    const std::size_t before = mover.placed();
+    Status status = mover.place_next(most);
+    most -= mover.placed() - before;
+    if (!status) {
+      stop_ = true;
+      thread_.join();
+      why_ = status.error().message;
+      return finish();
+    }
+    if (most == 0 || mover.placed() < mover.copied()) return;
+  }
+  if (copied) finish();
 }
 
 void WeightPages::start() {
-  if (started_ || bytes_ < options_.least_bytes) return;
   started_ = true;
+  begin_ = SystemClock().now();
   try {
-    mover_ = std::thread([this] { move_all(); });
+    thread_ = std::thread([this] { copy_all(); });
   } catch (const std::system_error& error) {
-    log_warning(std::string("weights stay in small pages: ") + error.what());
+    why_ = error.what();
+    finish();
   }
-}
-
-const WeightPages::Outcome& WeightPages::wait() {
-  if (mover_.joinable()) mover_.join();
-  return outcome_;
 }
 
 std::string WeightPages::shortage(std::int64_t needed) const {
@@ -66,40 +88,32 @@ std::string WeightPages::obstacle() const {
   return shortage(static_cast<std::int64_t>(bytes_) + options_.others);
 }
 
-void WeightPages::move_all() {
+void WeightPages::copy_all() {
   // Linux keeps a priority for each thread.
   static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice));
-  const SystemClock clock;
-  const TimePoint begin = clock.now();
-  Outcome& done = outcome_;
   int pieces = 0;
-  done.why = obstacle();
-  for (const std::span<const std::byte> mapping : options_.mappings) {
-    LargePageMover mover(mapping);
-    while (mover.left() > 0 && done.why.empty()) {
-      if (stop_) return;
-      const std::size_t before = mover.left();
-      if (auto status = mover.move_next(kPieceBytes); !status) done.why = status.error().message;
-      done.moved += before - mover.left();
-      if (++pieces % kPiecesPerCheck == 0 && done.why.empty()) done.why = shortage(0);
+  why_ = obstacle();
+  for (LargePageMover& mover : movers_) {
+    while (mover.copied() < mover.bytes() && why_.empty() && !stop_) {
+      if (auto status = mover.copy_next(kPieceBytes); !status) why_ = status.error().message;
+      if (++pieces % kPiecesPerCheck == 0 && why_.empty()) why_ = shortage(0);
     }
-    done.copied += mover.copied();
   }
-  log_outcome(to_seconds(clock.now() - begin));
+  copied_.store(true, std::memory_order_release);
 }
 
-void WeightPages::log_outcome(double seconds) const {
-  if (outcome_.why.empty()) {
-    log_info(fmt::format(
-        "weights: {} of {} MiB have moved into large pages, {} MiB of them by a copy; {:.1f} s "
-        "beside the steps",
-        outcome_.moved >> 20, bytes_ >> 20, outcome_.copied >> 20, seconds));
+void WeightPages::finish() {
+  if (thread_.joinable()) thread_.join();
+  finished_ = true;
+  if (why_.empty()) {
+    log_info(fmt::format("weights: {} of {} MiB have moved into large pages in {:.1f} s",
+                         placed() >> 20, bytes_ >> 20, to_seconds(SystemClock().now() - begin_)));
     return;
   }
   log_warning(fmt::format(
       "weights: {} of {} MiB stay in small pages, so steps may take longer: {} (--large-pages off "
       "does not try)",
-      (bytes_ - outcome_.moved) >> 20, bytes_ >> 20, outcome_.why));
+      (bytes_ - placed()) >> 20, bytes_ >> 20, why_));
 }
 
 }  // namespace sluice

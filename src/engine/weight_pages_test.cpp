@@ -1,5 +1,6 @@
 #include "engine/weight_pages.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -7,7 +8,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <thread>
 
@@ -57,6 +57,9 @@ class WeightPagesTest : public testing::Test {
             .free_bytes = [] { return kPlenty; },
             .least_bytes = kWeightBytes};
   }
+  static void move(WeightPages& pages) {
+    while (!pages.finished()) pages.advance();
+  }
   bool contents_are_right() const {
     for (std::size_t i = 0; i < kWeightBytes; ++i) {
       if (weights_[i] != weight_byte(i)) return false;
@@ -74,35 +77,26 @@ class WeightPagesTest : public testing::Test {
   MappingGuard guard_;
 };
 
-TEST_F(WeightPagesTest, AllWholePagesMoveWhileTheyAreRead) {
+TEST_F(WeightPagesTest, AllWholePagesMoveBetweenReads) {
   skip_without_large_pages();
   if (IsSkipped()) return;
-  std::atomic<bool> end{false};
-  std::atomic<bool> wrong{false};
-  std::thread reader([&] {
-    while (!end) {
-      for (std::size_t i = 0; i < kWeightBytes && !end; i += 509) {
-        if (weights_[i] != weight_byte(i)) wrong = true;
-      }
-    }
-  });
   WeightPages pages(options());
-  pages.start();
-  const WeightPages::Outcome& outcome = pages.wait();
-  end = true;
-  reader.join();
-  EXPECT_FALSE(wrong);
+  for (std::size_t i = 0; !pages.finished(); ++i) {
+    const std::size_t before = pages.placed();
+    pages.advance(2 * kLargePage);
+    ASSERT_LE(pages.placed() - before, 2 * kLargePage);
+    const std::size_t at = i * 4099 % kWeightBytes;
+    ASSERT_EQ(weights_[at], weight_byte(at));
+  }
   EXPECT_TRUE(contents_are_right());
-  EXPECT_EQ(outcome.why, "");
-  EXPECT_EQ(outcome.moved, 21 * kLargePage);
-  // Copies are in large pages, all in one mapping, which cannot be written.
-  EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), outcome.copied);
+  EXPECT_EQ(pages.why(), "");
+  EXPECT_EQ(pages.placed(), 21 * kLargePage);
+  EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), 21 * kLargePage);
+  // All copies are one mapping, which cannot be written.
   const auto map = *read_file("/proc/self/maps", 1 << 20);
-  char line[64];
-  std::snprintf(line, sizeof line, "%lx-%lx r--p",
-                reinterpret_cast<std::uintptr_t>(weights_.data()),
-                reinterpret_cast<std::uintptr_t>(weights_.data()) + 21 * kLargePage);
-  EXPECT_THAT(map, HasSubstr(line));
+  const auto begin = reinterpret_cast<std::uintptr_t>(weights_.data());
+  EXPECT_THAT(map, HasSubstr(fmt::format("{:x}-{:x} r--p", begin, begin + 21 * kLargePage)));
+  pages.advance();
 }
 
 TEST_F(WeightPagesTest, WeightsStayWhereMemoryIsShort) {
@@ -112,26 +106,25 @@ TEST_F(WeightPagesTest, WeightsStayWhereMemoryIsShort) {
   options.others = std::int64_t{1} << 30;
   options.free_bytes = [] { return WeightPages::kKeptFreeBytes + (std::int64_t{1} << 30); };
   WeightPages pages(options);
-  pages.start();
-  EXPECT_THAT(pages.wait().why, HasSubstr("1536 MiB are free; large pages and KV memory would take "
-                                          "1066 MiB, and 512 MiB are to stay free"));
-  EXPECT_EQ(pages.wait().moved, 0U);
+  move(pages);
+  EXPECT_THAT(pages.why(), HasSubstr("1536 MiB are free; large pages and KV memory would take "
+                                     "1066 MiB, and 512 MiB are to stay free"));
+  EXPECT_EQ(pages.placed(), 0U);
   EXPECT_TRUE(contents_are_right());
 }
 
-// Bytes that have moved stay moved.
+// Bytes that have been copied move nevertheless.
 TEST_F(WeightPagesTest, TheMoveEndsWhenMemoryBecomesShort) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   WeightPages::Options options = this->options();
   options.mappings.assign(5, weights_);  // six pieces each
-  options.least_bytes = 0;
   std::atomic<int> calls{0};
   options.free_bytes = [&] { return calls++ == 0 ? kPlenty : 0; };
   WeightPages pages(options);
-  pages.start();
-  EXPECT_THAT(pages.wait().why, HasSubstr("0 MiB are free"));
-  EXPECT_EQ(pages.wait().moved, 21 * kLargePage + 2 * 4 * kLargePage);  // eight pieces
+  move(pages);
+  EXPECT_THAT(pages.why(), HasSubstr("0 MiB are free"));
+  EXPECT_EQ(pages.placed(), 21 * kLargePage + 2 * 4 * kLargePage);  // eight pieces
   EXPECT_TRUE(contents_are_right());
 }
 
@@ -139,16 +132,18 @@ TEST_F(WeightPagesTest, SmallWeightsStay) {
   WeightPages::Options options = this->options();
   options.least_bytes = kWeightBytes + 1;
   WeightPages pages(options);
-  pages.start();
-  EXPECT_EQ(pages.wait().moved, 0U);
+  EXPECT_TRUE(pages.finished());
+  pages.advance();
+  EXPECT_EQ(pages.placed(), 0U);
   EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), 0U);
 }
 
 TEST_F(WeightPagesTest, EndsWhileItMoves) {
   for (int i = 0; i < 20; ++i) {
     WeightPages pages(options());
-    pages.start();
+    pages.advance();
     std::this_thread::sleep_for(std::chrono::microseconds(200 * i));
+    pages.advance();
   }
   EXPECT_TRUE(contents_are_right());
 }
@@ -159,8 +154,7 @@ TEST_F(WeightPagesTest, ATruncatedFileIsTold) {
   if (IsSkipped()) return;
   ASSERT_EQ(::ftruncate(file_.get(), 4096), 0);
   WeightPages pages(options());
-  pages.start();
-  pages.wait();
+  move(pages);
   EXPECT_TRUE(guard_.faulted());
 }
 
