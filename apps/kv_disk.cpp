@@ -11,6 +11,7 @@
 
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
+#include "apps/save_rests.h"
 #include "base/hmac.h"
 #include "base/log.h"
 #include "base/memory_size.h"
@@ -193,9 +194,7 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   }
   if (options.kv_disk->max_age_s > 0) disk.max_age_s = options.kv_disk->max_age_s;
   disk.uring = options.kv_disk->uring;
-  // The steps of a CPU device need the cores: saves take a ninth of one, which is still several
-  // times what such a device computes.
-  if (device.traits().host_accessible) disk.save_rests = 8;
+  disk.save_rests = save_rests_beside(device);
   disk.daily_bytes = static_cast<std::uint64_t>(options.kv_disk->daily_bytes);
   disk.block_bytes = executor.contents->block_bytes();
   ASSIGN_OR_RETURN(disk.identity, identity_of(directory, options, known, device, executor));

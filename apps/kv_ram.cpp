@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/save_rests.h"
 #include "base/log.h"
 #include "device/cpu/host_memory.h"
 #include "offload/ram_tier.h"
@@ -39,6 +40,7 @@ Result<std::unique_ptr<KeepingTier>> open_kv_ram(std::int64_t bytes, const Devic
   options.max_bytes = bytes;
   options.block_bytes = executor.contents->block_bytes();
   options.packs = device.traits().host_accessible;
+  options.save_rests = save_rests_beside(device);
   if (options.packs && executor.kv_identity.kv_dtype != dtype_name(DType::kBF16)) {
     return unsupported(fmt::format(
         "{} with --device cpu packs KV, and KV in {} does not become 1.2 times smaller; "

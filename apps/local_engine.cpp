@@ -6,6 +6,7 @@
 #include "apps/kv_disk.h"
 #include "apps/kv_ram.h"
 #include "apps/make_device.h"
+#include "apps/save_rests.h"
 #include "apps/tbt_goal.h"
 #include "offload/lent_tier.h"
 
@@ -36,7 +37,8 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
     if (!added) return with_context("--kv-ram", added.error());
   }
   if (chosen.lent_memory) {
-    auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes());
+    auto tier = LentTier::open(chosen.lent_memory, executor.contents->block_bytes(),
+                               save_rests_beside(*local.device));
     if (!tier) return with_context("--borrow-pages", tier.error());
     auto added = add_tier(*std::move(tier), TierEviction::kLeastRecent, executor);
     if (!added) {

@@ -8,7 +8,8 @@
         --profile FILE
 
 saving:  gaps between the tokens of a stream while another client sends new prompts at fixed
-         times, with --kv-disk (or, with --tier ram, --kv-ram) and without it.
+         times, with --kv-disk (or --kv-ram with --tier ram, --borrow-pages with --tier lent) and
+         without it. The lender is a server that does nothing else.
 restart: the next turn of a chat after a restart, its KV cold on the disk, beside the time that the
          disk needs for these bytes and the processor for the new tokens.
 burst:   many prompts at once with KV memory for three of them: `fair` over `stall-free`.
@@ -17,6 +18,7 @@ sharegpt: a burst with ShareGPT lengths under `fair`, over the same schedule wit
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import math
@@ -30,6 +32,7 @@ import subprocess
 import threading
 import time
 
+from lending_figures import await_metric, coordinator
 from long_context_figures import disk_rate
 from ready_server import ReadyServer
 
@@ -143,13 +146,31 @@ def gaps_of_streams(server, args, pair):
     return sorted(all_gaps), all_took, all_saved, all_sent
 
 
+@contextlib.contextmanager
+def server_with_tier(args, memory):
+    """A server with a tier, which takes saves."""
+    if args.tier == "lent":
+        lent = 512 * MIB
+        with coordinator(args.binary, args.folder, 0) as (lend, _), \
+                Server(args, *lend, "--kv-cache-memory", f"{64 * MIB}-{64 * MIB + lent}",
+                       "--lend-pages", str(lent)), \
+                Server(args, *lend, "--kv-cache-memory", f"{memory}-{memory}",
+                       "--borrow-pages", str(lent)) as server:
+            await_metric(server.port, "kv_pages_borrowed_bytes", lambda value: value == lent)
+            yield server
+        return
+    below = ["--kv-ram", "1GiB"] if args.tier == "ram" else disk_option(args)
+    with Server(args, "--kv-cache-memory", memory, *below) as server:
+        yield server
+
+
 def show_saving(args):
     print("| pair | whole stream | median gap | P99 of gaps (goal 1.1) | blocks saved in a second "
           "| prompts sent |\n|---|---|---|---|---|---|")
-    memory = ["--kv-cache-memory", f"{args.kv_cache_mib}MiB"]
+    memory = f"{args.kv_cache_mib}MiB"
     rows = []
-    below = ["--kv-ram", "1GiB"] if args.tier == "ram" else disk_option(args)
-    with Server(args, *memory) as without, Server(args, *memory, *below) as tier:
+    with Server(args, "--kv-cache-memory", memory) as without, \
+            server_with_tier(args, memory) as tier:
         for server in (without, tier):
             gaps_beside_prompts(server, args, 0)
         for pair in range(args.pairs):
@@ -273,9 +294,11 @@ def show_burst(args):
     print("| fair, pages to | worst TTFT (goal 0.2) | makespan (goal 1.15) | mean completion | "
           "blocks saved, loaded | same tokens |\n|---|---|---|---|---|---|")
     ram = ["--kv-ram", "1GiB"]
-    for name, options in (("--kv-disk", []), ("--kv-ram", ram), ("both", ram)):
+    tiers = {"disk": ("--kv-disk", []), "ram": ("--kv-ram", ram), "both": ("both", ram)}
+    for tier in [args.tier] if args.tier else tiers:
+        name, options = tiers[tier]
         # Each folder is emptied right before its run.
-        disk = [] if name == "--kv-ram" else disk_option(args)
+        disk = [] if tier == "ram" else disk_option(args)
         fair = burst(args, "--scheduler", "fair", *options, *disk)
         print(f"| {name} | {fair[0] / base[0]:.2f} | {fair[2] / base[2]:.2f} | "
               f"{fair[1] / base[1]:.2f} | {fair[4]:.0f}, {fair[5]:.0f} | "
@@ -361,7 +384,9 @@ def main():
                         choices=["saving", "restart", "burst", "sharegpt"])
     parser.add_argument("--kv-cache-mib", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=5, help="saving: of runs")
-    parser.add_argument("--tier", choices=["disk", "ram"], default="disk", help="saving: below")
+    parser.add_argument("--tier", choices=["disk", "ram", "both", "lent"],
+                        help="saving: disk (the default), ram or lent; burst: disk, ram or both "
+                             "(default: each)")
     parser.add_argument("--streams", type=int, default=1, help="saving: in a run, one by one")
     parser.add_argument("--stream", type=int, default=1500, help="saving: tokens of the stream")
     parser.add_argument("--prompt", type=int, default=200, help="saving: tokens of a prompt beside")
@@ -376,6 +401,8 @@ def main():
                         help="sharegpt: times the tokens of the distribution")
     parser.add_argument("--profile", help="sharegpt: of this machine and model")
     args = parser.parse_args()
+    if (args.figure, args.tier) in (("saving", "both"), ("burst", "lent")):
+        parser.error(f"--figure {args.figure} does not measure --tier {args.tier}")
     os.makedirs(args.folder, exist_ok=True)
     os.environ["XDG_STATE_HOME"] = os.path.join(args.folder, "state")
     {"saving": show_saving, "restart": show_restart, "burst": show_burst,

@@ -94,7 +94,7 @@ LentTier::~LentTier() = default;
 
 // `memory` is shared, as the header says.
 Result<std::unique_ptr<LentTier>> LentTier::open(std::shared_ptr<LentMemory> memory,
-                                                 std::uint64_t block_bytes) {
+                                                 std::uint64_t block_bytes, int save_rests) {
   CHECK(block_bytes > 0);
   ASSIGN_OR_RETURN(const HmacKey key, random_key());
   auto impl = std::make_unique<Impl>(std::move(memory), block_bytes, key);
@@ -103,9 +103,11 @@ Result<std::unique_ptr<LentTier>> LentTier::open(std::shared_ptr<LentMemory> mem
         fmt::format("{} bytes have no room for a block of {}", impl->memory->most(), block_bytes));
   }
   impl->memory->use_pages(static_cast<std::int64_t>(impl->shape.page_bytes()));
-  impl->queue = std::make_unique<MoveQueue>([raw = impl.get()](const QueuedMove& move) {
-    return move.source != nullptr ? raw->save_page(move) : raw->load_page(move);
-  });
+  impl->queue = std::make_unique<MoveQueue>(
+      [raw = impl.get()](const QueuedMove& move) {
+        return move.source != nullptr ? raw->save_page(move) : raw->load_page(move);
+      },
+      save_rests);
   return std::unique_ptr<LentTier>(new LentTier(std::move(impl)));
 }
 

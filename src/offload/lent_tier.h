@@ -4,8 +4,8 @@
 // or nothing; bytes that a lender took or changed are a load's error, after they were copied.
 //
 // A lender may take its memory back at any time, so blocks are lost at any time, and a save may
-// find no room. Nothing survives the process. One thread of its own copies, seals and checks.
-// Limits: Options. Owner: the engine's executor. Threads: KvTier's.
+// find no room. Nothing survives the process. One thread of its own copies, seals and checks
+// (MoveQueue). Owner: the engine's executor. Threads: KvTier's.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace sluice {
 
 class LentTier final : public KvTier {
  public:
-  // kInvalidArgument if the memory has no room for a block even when all of it is lent. `memory` is
-  // shared with the side that speaks to lenders.
+  // `save_rests`: of SavePace; 0: saves do not rest. kInvalidArgument if the memory has no room for
+  // a block even when all of it is lent. `memory` is shared with the side that speaks to lenders.
   static Result<std::unique_ptr<LentTier>> open(std::shared_ptr<LentMemory> memory,
-                                                std::uint64_t block_bytes);
+                                                std::uint64_t block_bytes, int save_rests = 0);
   ~LentTier() override;  // ends the move that has begun; drops the others
 
   std::int32_t num_pages() const override;

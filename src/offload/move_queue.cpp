@@ -4,7 +4,8 @@
 
 namespace sluice {
 
-MoveQueue::MoveQueue(Run run) : run_(std::move(run)), thread_([this] { run_all(); }) {}
+MoveQueue::MoveQueue(Run run, int save_rests)
+    : run_(std::move(run)), pace_(save_rests), thread_([this] { run_all(); }) {}
 
 MoveQueue::~MoveQueue() {
   {
@@ -18,16 +19,21 @@ MoveQueue::~MoveQueue() {
 void MoveQueue::run_all() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || !loads_.empty() || !saves_.empty(); });
+    pace_.wait(
+        work_, lock, [&] { return stopping_ || !loads_.empty(); }, [&] { return saves_.size(); });
     if (stopping_) return;
-    std::deque<QueuedMove>& queue = loads_.empty() ? saves_ : loads_;
+    const bool saves = loads_.empty();
+    std::deque<QueuedMove>& queue = saves ? saves_ : loads_;
     const QueuedMove move = queue.front();
     queue.pop_front();
+    SavePace::Save turn;
+    if (saves) turn = pace_.begin(saves_.size());
     busy_ = true;
     lock.unlock();
     Status status = run_(move);
     lock.lock();
     busy_ = false;
+    if (saves) pace_.end(turn);
     ended_.push_back({move.id, std::move(status)});
     done_.notify_all();
   }
@@ -35,8 +41,14 @@ void MoveQueue::run_all() {
 
 void MoveQueue::add(const QueuedMove& move) {
   const std::lock_guard lock(mutex_);
-  (move.source != nullptr ? saves_ : loads_).push_back(move);
-  work_.notify_one();
+  if (move.source == nullptr) {
+    loads_.push_back(move);
+    work_.notify_one();
+    return;
+  }
+  saves_.push_back(move);
+  const bool hurries = move.page.haste != SaveHaste::kEasy && pace_.hurry();
+  if (hurries || pace_.wakes(saves_.size())) work_.notify_one();
 }
 
 void MoveQueue::poll(std::vector<TierMove>& ended) {
@@ -52,6 +64,7 @@ void MoveQueue::wait(Duration at_most) {
 
 Status MoveQueue::flush(Duration at_most) {
   std::unique_lock lock(mutex_);
+  if (pace_.hurry()) work_.notify_one();
   const bool idle =
       done_.wait_for(lock, at_most, [&] { return loads_.empty() && saves_.empty() && !busy_; });
   if (idle) return {};

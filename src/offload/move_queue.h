@@ -1,5 +1,6 @@
 // MoveQueue: the moves of a tier that has one thread for them. The thread runs one move at a time;
-// loads go before saves that have not begun. The end of each move comes out of poll().
+// loads go before saves that have not begun. Saves rest between each other (SavePace), loads do
+// not. The end of each move comes out of poll().
 // Owner: a tier. Threads: the engine's, as in KvTier; `run` is called on the queue's own thread.
 // Units: the caller bounds how many moves wait (BlockPager).
 #pragma once
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "offload/kv_tier.h"
+#include "offload/save_pace.h"
 
 namespace sluice {
 
@@ -29,15 +31,15 @@ struct QueuedMove {
 class MoveQueue {
  public:
   using Run = std::function<Status(const QueuedMove&)>;
-  // REQUIRES: what `run` uses outlives the queue.
-  explicit MoveQueue(Run run);
+  // `save_rests`: of SavePace; 0: saves do not rest. REQUIRES: what `run` uses outlives the queue.
+  MoveQueue(Run run, int save_rests);
   // Ends the move that has begun; drops the others.
   ~MoveQueue();
   MoveQueue(const MoveQueue&) = delete;
   MoveQueue& operator=(const MoveQueue&) = delete;
 
   void add(const QueuedMove& move);
-  // The functions of KvTier with these names. flush() waits for all moves.
+  // The functions of KvTier with these names. flush() waits for all moves, which no longer rest.
   void poll(std::vector<TierMove>& ended);
   void wait(Duration at_most);
   Status flush(Duration at_most);
@@ -54,6 +56,7 @@ class MoveQueue {
   bool busy_ = false;
   std::deque<QueuedMove> loads_;
   std::deque<QueuedMove> saves_;
+  SavePace pace_;
   std::vector<TierMove> ended_;
 
   std::thread thread_;  // last, because it uses all members

@@ -144,9 +144,11 @@ Result<std::unique_ptr<RamTier>> RamTier::open(const Options& options) {
   ASSIGN_OR_RETURN(auto store, UnitStore::create(options.max_bytes, unit_bytes_of(options),
                                                  num_pages_of(options)));
   auto impl = std::make_unique<Impl>(options, std::move(store));
-  impl->queue = std::make_unique<MoveQueue>([raw = impl.get()](const QueuedMove& move) {
-    return move.source != nullptr ? raw->save(move) : raw->load(move);
-  });
+  impl->queue = std::make_unique<MoveQueue>(
+      [raw = impl.get()](const QueuedMove& move) {
+        return move.source != nullptr ? raw->save(move) : raw->load(move);
+      },
+      options.save_rests);
   return std::unique_ptr<RamTier>(new RamTier(std::move(impl)));
 }
 

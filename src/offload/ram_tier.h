@@ -10,8 +10,8 @@
 // When memory is full, the block that was used least recently makes room. The tier has more page
 // numbers than blocks may fit, since the gain is not known before; take_lost() reports the blocks
 // that made room, and a load that began before that ends with kNotFound. Nothing survives the
-// process. One thread of its own packs, copies and checks. Limits: Options. Owner: the engine's
-// executor. Threads: KvTier's.
+// process. One thread of its own packs, copies and checks (MoveQueue). Limits: Options. Owner: the
+// engine's executor. Threads: KvTier's.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@ class RamTier final : public KeepingTier {
     std::int64_t max_bytes = 0;  // of all blocks; bookkeeping takes some 0.2 % beside it
     std::uint64_t block_bytes = 0;
     bool packs = false;  // REQUIRES: blocks of BF16
+    int save_rests = 0;  // SavePace
     // With `packs`.
     double least_gain = 1.2;
     std::int64_t sample_blocks = 32;    // before the first decision

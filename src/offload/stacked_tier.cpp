@@ -84,6 +84,8 @@ bool StackedTier::begin_copy(std::uint64_t id, Move& move, std::span<const std::
   copied(copy) = move.page;
   TierPage there = move.page;
   there.page = copy;
+  // A load ends with its copy, which therefore must not rest.
+  if (!move.saves()) there.haste = SaveHaste::kAwaited;
   move.copy = copy;
   move.copies = true;
   if (keeps) {

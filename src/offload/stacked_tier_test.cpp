@@ -30,6 +30,7 @@ struct Behaviour {
   bool ends_moves_late = false;     // those under way end in the destructor, as a thread ends them
   bool in_order = false;            // the oldest move ends first
   std::vector<std::int32_t> begun;  // pages of saves
+  std::vector<SaveHaste> hastes;    // of saves
   std::int64_t loads = 0;
   std::int64_t saves = 0;
 };
@@ -54,6 +55,7 @@ class RandomTier final : public KeepingTier {
   void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override {
     begin_save(page.page);
     told_.begun.push_back(page.page);
+    told_.hastes.push_back(page.haste);
     moves_.push_back({id, page, block, {}});
   }
   void load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) override {
@@ -203,8 +205,10 @@ TEST_F(StackedTierTest, SavesInBothAndLoadsFromTheFastOne) {
 TEST_F(StackedTierTest, ABlockThatLeavesTheFastTierComesFromTheSlowOneAndIsFastAgain) {
   open(2, 8);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(save(i, 10 + static_cast<std::uint64_t>(i)));
+  EXPECT_EQ(fast_.hastes, std::vector<SaveHaste>(3, SaveHaste::kEasy));
   EXPECT_TRUE(load(0, 10));
   EXPECT_EQ(slow_.loads, 1) << "the one that was used least recently made room";
+  EXPECT_EQ(fast_.hastes.back(), SaveHaste::kAwaited) << "a load does not wait for saves that rest";
   EXPECT_TRUE(load(0, 10));
   EXPECT_EQ(slow_.loads, 1);
   EXPECT_TRUE(lost().empty()) << "the slow tier has all of them";
