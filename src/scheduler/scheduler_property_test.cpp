@@ -39,6 +39,57 @@ WorkloadReport run_campaign(const std::string& policy, std::int64_t wanted, Work
   return total;
 }
 
+bool splits_prompts(const std::string& policy) {
+  return policy == "guessing" || make_policy(policy).value()->splits_prompts();
+}
+
+// The workloads must reach what they are for. Other seeds and shorter runs may miss a rare event,
+// which says nothing about the scheduler.
+void expect_events(const std::string& policy, const WorkloadReport& total, std::int64_t wanted) {
+  if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
+  const bool reserves = policy.starts_with("hybrid") && policy != "hybrid-only";
+  if (!reserves && policy != "request-level") {
+    EXPECT_GT(total.preemptions, wanted / 1000);
+  }
+  if (policy != "request-level" && policy != "fair") {
+    EXPECT_GT(total.displaced, wanted / 5000);
+  }
+  EXPECT_GT(total.forced_tokens, wanted / 10);
+  EXPECT_GT(total.copies, wanted / 1000);
+  EXPECT_GT(total.cached_tokens, wanted / 100);
+  EXPECT_GT(total.cancelled, wanted / 1000);
+  EXPECT_GT(total.failed, 0);
+  for (const std::int64_t events :
+       {total.growths, total.refused_growths, total.shrinks, total.idle_releases,
+        total.late_transfers, total.failed_transfers}) {
+    EXPECT_GE(events, total.steps / 100);
+  }
+  EXPECT_GT(total.moved_blocks, wanted / 1000);
+  EXPECT_GT(total.saved_blocks, wanted / 100);
+  EXPECT_GT(total.loaded_blocks, wanted / 500);
+  EXPECT_GT(total.failed_loads, 0);
+  EXPECT_GT(total.tier_tokens, wanted / 500);
+  EXPECT_GT(total.level_changes, wanted / 100);
+  EXPECT_GT(total.fast_loads, wanted / 5000);
+  EXPECT_GT(total.slow_loads, wanted / 5000);
+  if (splits_prompts(policy)) {
+    EXPECT_GT(total.met, wanted / 2000);
+    EXPECT_GT(total.met_tokens, wanted / 1000);
+  }
+  EXPECT_GT(total.no_memory, 0);
+  EXPECT_GE(total.most_pinned, 10);
+  EXPECT_GT(total.ended_holds, 0);
+  EXPECT_GT(total.unpins, 0);
+  EXPECT_GT(total.pinned_plans, wanted / 100);
+  EXPECT_GT(total.most_protected, 0);
+  EXPECT_GT(total.no_adapter, 0);
+  if (policy == "guessing") {
+    EXPECT_GT(total.guessed_rows, wanted / 1000);
+  } else {
+    EXPECT_GT(total.piped_rows, wanted / 100);
+  }
+}
+
 class SchedulerProperty : public testing::TestWithParam<std::string> {};
 
 TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
@@ -69,53 +120,13 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
       "slow loads\n",
       total.saved_blocks, total.loaded_blocks, total.failed_loads, total.tier_tokens, total.met,
       total.met_tokens, total.level_changes, total.fast_loads, total.slow_loads);
-  // The workloads must reach what they are for. Other seeds and shorter runs may miss a rare event,
-  // which says nothing about the scheduler.
-  if (wanted < 10'000 || std::getenv("SLUICE_SCHEDULER_SEED") != nullptr) return;
-  const bool reserves = GetParam().starts_with("hybrid") && GetParam() != "hybrid-only";
-  if (!reserves && GetParam() != "request-level") {
-    EXPECT_GT(total.preemptions, wanted / 1000);
-  }
-  if (GetParam() != "request-level" && GetParam() != "fair") {
-    EXPECT_GT(total.displaced, wanted / 5000);
-  }
-  EXPECT_GT(total.forced_tokens, wanted / 10);
-  EXPECT_GT(total.copies, wanted / 1000);
-  EXPECT_GT(total.cached_tokens, wanted / 100);
-  EXPECT_GT(total.cancelled, wanted / 1000);
-  EXPECT_GT(total.failed, 0);
-  for (const std::int64_t events :
-       {total.growths, total.refused_growths, total.shrinks, total.idle_releases,
-        total.late_transfers, total.failed_transfers}) {
-    EXPECT_GE(events, total.steps / 100);
-  }
-  EXPECT_GT(total.moved_blocks, wanted / 1000);
-  EXPECT_GT(total.saved_blocks, wanted / 100);
-  EXPECT_GT(total.loaded_blocks, wanted / 500);
-  EXPECT_GT(total.failed_loads, 0);
-  EXPECT_GT(total.tier_tokens, wanted / 500);
-  EXPECT_GT(total.level_changes, wanted / 100);
-  EXPECT_GT(total.fast_loads, wanted / 5000);
-  EXPECT_GT(total.slow_loads, wanted / 5000);
-  EXPECT_GT(total.no_memory, 0);
-  EXPECT_GE(total.most_pinned, 10);
-  EXPECT_GT(total.ended_holds, 0);
-  EXPECT_GT(total.unpins, 0);
-  EXPECT_GT(total.pinned_plans, wanted / 100);
-  EXPECT_GT(total.most_protected, 0);
-  EXPECT_GT(total.no_adapter, 0);
-  if (GetParam() == "guessing") {
-    EXPECT_GT(total.guessed_rows, wanted / 1000);
-  } else {
-    EXPECT_GT(total.piped_rows, wanted / 100);
-  }
+  expect_events(GetParam(), total, wanted);
 }
 
 // The same with prompts that meet their loads (back_loads.h) all the time.
 TEST_P(SchedulerProperty, PromptsMeetTheirLoads) {
   const std::string& policy = GetParam();
-  const bool guesses = policy == "guessing";
-  if (!guesses && !make_policy(policy).value()->splits_prompts()) GTEST_SKIP();
+  if (!splits_prompts(policy)) GTEST_SKIP();
   const std::int64_t wanted = number_from_environment("SLUICE_MEETING_STEPS", 10'000);
   const WorkloadReport total = run_campaign(policy, wanted, WorkloadKind::kMeeting);
   std::printf(

@@ -109,6 +109,7 @@ struct LiveSequence {
   std::int32_t forced = 0;
   std::int32_t prefill_end = 0;  // tokens known when it was admitted last
   std::int32_t chunks_end = -1;  // of the rows since then; -1: there is none
+  std::int32_t computed = 0;     // tokens of the prompt that rows have computed
 };
 
 struct InFlight {
@@ -626,6 +627,8 @@ void Workload::check_rows(const BatchPlan& plan) {
     CHECK(decode || live.chunks_end < 0 || row.context_len - row.loaded_len == live.chunks_end);
     CHECK(row.loaded_len == 0 || (!decode && row.loaded_len % setup_.kv.block_size == 0));
     live.chunks_end = row.context_len + row.query_len;
+    live.computed +=
+        std::max(0, std::min(live.chunks_end, live.sequence.prompt_len) - row.context_len);
     report_.met_tokens += row.loaded_len;
     CHECK(decode || !promises_.whole_prompts ||
           row.context_len + row.query_len == live.prefill_end);
@@ -846,6 +849,9 @@ void Workload::check_end(const LiveSequence& live) const {
   if (!sequence.cancel_requested && !gave_up) {
     CHECK(sequence.tokens == expected.tokens);
     CHECK(reason == expected.finish_reason);
+    // Clients are told so, and `vtc` and `fair` charge so.
+    CHECK(sequence.num_preemptions > 0 || sequence.output_len() == 0 ||
+          sequence.cached_prompt_tokens + live.computed == sequence.prompt_len);
     return;
   }
   // It may need more than the limit leaves, or than there is while growth is refused.

@@ -1,6 +1,7 @@
 #include "tests/support/workload_setup.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ constexpr std::uint64_t kPipelineEvery = 5;
 constexpr std::uint64_t kFailingEvery = 3;
 // Three of this many seeds have a tier with two levels.
 constexpr std::uint64_t kLevelsEvery = 7;
+// Tokens of a sequence, at least, where prompts should meet their loads.
+constexpr std::int32_t kMeetingContext = 60;
 
 std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
   const std::int32_t small = pick(rng, 1, 9);
@@ -114,8 +117,43 @@ WorkloadSetup make_setup(SplitMix64& rng, std::string_view policy, std::uint64_t
   return setup;
 }
 
+// Lets prompts meet their loads (back_loads.h). With the default options few do, because loads take
+// several turns and chunks one: so prompts are long, blocks and chunks small, and memory often
+// loses what the tier has. All else stays as it was drawn. Not for the seeds that found a fault
+// before others met their loads (StayMended).
+WorkloadSetup with_some_meetings(WorkloadSetup setup, std::uint64_t seed) {
+  constexpr double kAlways = std::numeric_limits<double>::infinity();
+  constexpr std::array<double, 10> kFactors = {kAlways, 0,       kAlways, 0,  0,
+                                               0,       kAlways, kAlways, 64, kAlways};
+  const double factor = kFactors.at(seed % kFactors.size());
+  if (factor == 0) return setup;
+  SchedulerOptions& scheduler = setup.scheduler;
+  KvOptions& kv = setup.kv;
+  const std::int32_t longer = (kMeetingContext - 1) / scheduler.max_model_len + 1;
+  scheduler.max_model_len *= longer;
+  scheduler.token_budget = std::min(scheduler.token_budget, 12);
+  scheduler.meeting_factor = factor;
+  scheduler.meeting_tokens = 1 + scheduler.meeting_tokens % 4;
+  setup.max_prompt = scheduler.max_model_len - 1;
+  setup.max_output = std::min(setup.max_output, 12);
+  setup.arrival_rate = 0.5;
+  setup.adapter_rate /= 4;
+  setup.drop_rate = 0.2;
+  const std::int32_t parts = std::max(1, kv.block_size / 4);
+  kv.block_size /= parts;
+  kv.max_model_len = scheduler.max_model_len;
+  kv.max_query_len = std::min(kv.max_query_len, scheduler.token_budget);
+  const auto groups = static_cast<std::int32_t>(kv.group_windows.size());
+  const std::int32_t one = (kv.max_model_len + kv.block_size - 1) / kv.block_size * groups;
+  kv.max_blocks = std::max(one + one / 2, kv.max_blocks * parts * longer);
+  kv.chunk_blocks *= parts * longer;
+  kv.num_blocks = kv.chunk_blocks > 0 ? std::min(kv.chunk_blocks, kv.max_blocks) : kv.max_blocks;
+  kv.tier_pages = 4 * kv.max_blocks;
+  return setup;
+}
+
 // Drawn from the seed alone, so that it changes nothing else that is drawn.
-WorkloadSetup with_tier(WorkloadSetup setup, std::uint64_t seed) {
+WorkloadSetup with_tier(WorkloadSetup setup, std::string_view policy, std::uint64_t seed) {
   SplitMix64 rng(seed);
   if (setup.kv.prefix_caching == PrefixCaching::kOff || chance(rng, 0.4)) return setup;
   setup.kv.tier_pages = pick(rng, 1, 3 * setup.kv.max_blocks);
@@ -124,7 +162,8 @@ WorkloadSetup with_tier(WorkloadSetup setup, std::uint64_t seed) {
     setup.kv.tier_eviction = {.by = TierEviction::kSeconds, .even_depth = 3.0};
   }
   setup.scheduler.meeting_tokens = pick(rng, 0, 12);
-  return setup;
+  const bool splits = policy == kGuessing || make_policy(policy).value()->splits_prompts();
+  return splits ? with_some_meetings(std::move(setup), seed) : setup;
 }
 
 // By the seed alone, so that it changes nothing that is drawn.
@@ -171,7 +210,7 @@ WorkloadSetup with_meetings(WorkloadSetup setup, std::uint64_t seed) {
 
 WorkloadSetup choose_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed,
                            WorkloadKind kind) {
-  WorkloadSetup setup = with_tier(make_setup(rng, policy, seed), seed);
+  WorkloadSetup setup = with_tier(make_setup(rng, policy, seed), policy, seed);
   if (kind == WorkloadKind::kMeeting) setup = with_meetings(std::move(setup), seed);
   return with_levels(std::move(setup), seed);
 }
