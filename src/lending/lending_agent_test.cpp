@@ -323,6 +323,33 @@ TEST_F(LendingAgentTest, AJoinDoesNotPresentMemoryThatIsFreeAgain) {
   EXPECT_NE(later->key, join->key);
 }
 
+// A network that was cut delivers the first join after the second one.
+TEST_F(LendingAgentTest, ALateJoinOfItsOwnDoesNotFenceIt) {
+  LendingAgent agent(options("a"));
+  for (std::int64_t ms = 0; ms <= 500; ms += 10) {
+    exchange(ms, agent, {.used = agent.limit(), .backed = agent.limit(), .waiting = 9});
+  }
+  std::vector<LendRequest> late;
+  std::int64_t ms = 500;
+  const auto lose = [&](std::int64_t used) {
+    ms += 300;
+    agent.update(at(ms), {.limit = kLeast, .used = used, .backed = used});
+    const auto message = agent.next(at(ms));
+    ASSERT_TRUE(message);
+    agent.failed(at(ms));
+    if (message->verb == LendVerb::kJoin) late.push_back(*message);
+  };
+  while (late.empty()) lose(2 * kLeast);
+  lose(kLeast);  // the memory is free, so it presents something else
+  ASSERT_NE(late.front().key, late.back().key);
+  ms += 300;
+  exchange(ms, agent, {.used = kLeast, .backed = kLeast});
+  ASSERT_EQ(agent.state(), LendingState::kJoined);
+  for (const LendRequest& message : late) book_.handle(at(ms + 1), message);
+  exchange(ms + 200, agent, {.used = kLeast, .backed = kLeast});
+  EXPECT_EQ(agent.state(), LendingState::kJoined);
+}
+
 TEST_F(LendingAgentTest, AFencedProcessStaysAtItsLeast) {
   LendingAgent agent(options("a"));
   exchange(0, agent, {});

@@ -179,6 +179,12 @@ LendAnswer LendingBook::check_names(const LendRequest& request) const {
     }
     if (!is_amount(lease.bytes, 1)) return wrong_amount("leases: bytes", 1, lease.bytes);
   }
+  if (request.unanswered.size() > kMaxUnanswered ||
+      !std::ranges::all_of(request.unanswered, is_name)) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("unanswered must be at most {} keys of earlier joins, each {}",
+                             kMaxUnanswered, kNameRule));
+  }
   return {};
 }
 
@@ -292,6 +298,10 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
                              same->first, same->second.device));
   }
   if (kind == JoinKind::kRepeated) {  // its answer was lost
+    if (found->second.device != request.device || found->second.socket != request.socket) {
+      return fault(LendFault::kKeyReused,
+                   fmt::format("key '{}' was used for another join; use a new one", request.key));
+    }
     members_.hear(now, request.party);
     LendAnswer answer;
     answer.reply = view(now, request.party, found->second);
@@ -313,7 +323,7 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   Party& party = parties_[request.party];
   party.device = request.device;
   party.socket = request.socket;
-  members_.join(now, request.party, request.key);
+  members_.join(now, request.party, request.key, request.unanswered);
   changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
   settle_all();
@@ -356,7 +366,11 @@ void LendingBook::present(const std::string& name, Party& party, const LendReque
     const auto present_lease = leases_.find(held.lease);
     const bool foreign =
         present_lease != leases_.end() && present_lease->second.device != party.device;
-    if (bytes == 0 || foreign || (recovered_ && present_lease == leases_.end())) continue;
+    if (present_lease != leases_.end()) {
+      // The parties of a lease cannot hold more than a lease may have.
+      bytes = std::min(bytes, kMaxLeaseBytes - present_lease->second.lent);
+    }
+    if (bytes <= 0 || foreign || (recovered_ && present_lease == leases_.end())) continue;
     changed_leases_.insert(held.lease);
     Lease& lease = leases_[held.lease];
     lease.device = party.device;

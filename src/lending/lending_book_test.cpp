@@ -346,6 +346,22 @@ INSTANTIATE_TEST_SUITE_P(
               "leases: bytes"},
         Wrong{"leases_name", join_of("b", "cpu", {}, {{"x/y", 1}}), LendFault::kBadRequest,
               "leases: lease"},
+        Wrong{"unanswered_no_key",
+              {.verb = LendVerb::kJoin,
+               .party = "b",
+               .key = "k",
+               .device = "cpu",
+               .unanswered = {"a b"}},
+              LendFault::kBadRequest,
+              "unanswered"},
+        Wrong{"unanswered_many",
+              {.verb = LendVerb::kJoin,
+               .party = "b",
+               .key = "k",
+               .device = "cpu",
+               .unanswered = std::vector<std::string>(kMaxUnanswered + 1, "x")},
+              LendFault::kBadRequest,
+              "unanswered"},
         Wrong{"no_key",
               {.verb = LendVerb::kAllocate, .party = "a", .epoch = 1, .bytes = 1},
               LendFault::kBadRequest,
@@ -374,6 +390,37 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"respond_negative", from_a(LendVerb::kRespond, "budget/cpu", -1),
               LendFault::kBadRequest, "bytes"}),
     [](const auto& test) { return test.param.name; });
+
+TEST_F(LendingBookTest, AJoinWithAnotherBodyIsNoRepeat) {
+  const LendRequest join{
+      .verb = LendVerb::kJoin, .party = "a", .key = "j", .device = "cpu", .unanswered = {"i"}};
+  const std::uint64_t epoch = send(0, join).reply.epoch;
+  EXPECT_EQ(send(1, join).reply.epoch, epoch);
+  LendRequest other = join;
+  other.device = "gpu";
+  EXPECT_EQ(send(2, other).fault, LendFault::kKeyReused);
+  other = join;
+  other.kind = LendKind::kPages;
+  EXPECT_EQ(send(3, other).fault, LendFault::kKeyReused);
+  // It was sent before, and arrives now.
+  other = join;
+  other.key = "i";
+  other.unanswered.clear();
+  EXPECT_EQ(send(4, other).fault, LendFault::kStaleEpoch);
+  EXPECT_EQ(beat(5, "a", 0).reply.epoch, epoch);
+}
+
+// The sums that a lender hears of stay within what it accepts.
+TEST_F(LendingBookTest, HoldersDoNotPresentMoreThanALeaseMayHave) {
+  restart(0);
+  for (const std::string party : {"a", "b", "c"}) {
+    join(1, party, {{"lender/pages", kMaxLeaseBytes}, {"lender/pages", kMaxLeaseBytes}});
+  }
+  const LendingStatus status = book_.status(at(2));
+  ASSERT_EQ(status.loans.size(), 1U);
+  EXPECT_EQ(status.loans[0].borrower, "a");
+  EXPECT_EQ(status.leases.back().lease.bytes, kMaxLeaseBytes);
+}
 
 // Random messages of random parties, with restarts of the book: it never fails a check.
 TEST(LendingBookRandomTest, KeepsItsInvariants) {

@@ -20,10 +20,6 @@ constexpr std::array kVerbs = {LendVerb::kJoin,     LendVerb::kHeartbeat, LendVe
                                LendVerb::kReclaim,  LendVerb::kUnlease,   LendVerb::kRevoke,
                                LendVerb::kAllocate, LendVerb::kFree,      LendVerb::kRespond,
                                LendVerb::kLeave};
-constexpr std::array kFaults = {LendFault::kBadRequest, LendFault::kUnknownParty,
-                                LendFault::kStaleEpoch, LendFault::kUnknownLease,
-                                LendFault::kKeyReused,  LendFault::kTooMany,
-                                LendFault::kNotLeading};
 
 bool has_key(LendVerb verb) { return verb != LendVerb::kHeartbeat && verb != LendVerb::kLeave; }
 bool has_lease(LendVerb verb) {
@@ -93,6 +89,18 @@ class Members {
       if (const Status read = members.finish(); !read) return fail(read.error().message);
       out.push_back(std::move(entry));
     }
+  }
+  void keys(const char* name, std::vector<std::string>& out) {
+    const nlohmann::json* value = find(name, false);
+    if (value == nullptr) return;
+    const bool fits =
+        value->is_array() && value->size() <= kMaxUnanswered &&
+        std::ranges::all_of(*value, [](const nlohmann::json& key) { return key.is_string(); });
+    if (!fits) {
+      return fail(
+          fmt::format("{}{} must be a list of at most {} texts", where_, name, kMaxUnanswered));
+    }
+    out = value->get<std::vector<std::string>>();
   }
   Status finish() const {
     if (error_) return invalid_argument(*error_);
@@ -169,7 +177,7 @@ std::string text_of(const nlohmann::json& object, const char* name) {
 Result<LendAnswer> parse_fault(const nlohmann::json& error) {
   LendAnswer answer;
   const std::string code = error.is_object() ? text_of(error, "code") : std::string();
-  for (const LendFault fault : kFaults) {
+  for (const LendFault fault : lend_faults()) {
     if (lend_fault_name(fault) == code) answer.fault = fault;
   }
   if (answer.fault == LendFault::kNone) {
@@ -246,6 +254,7 @@ Result<LendRequest> parse_lend_request(LendVerb verb, std::string_view body) {
     members.text("socket", request.socket, false);
     members.list("held", request.held);
     members.list("leases", request.leases);
+    members.keys("unanswered", request.unanswered);
   } else {
     std::int64_t epoch = 0;
     members.integer("epoch", epoch, true);
@@ -271,6 +280,7 @@ std::string lend_request_json(const LendRequest& request) {
     if (!request.socket.empty()) body["socket"] = request.socket;
     body["held"] = list_json(request.held);
     body["leases"] = list_json(request.leases);
+    if (!request.unanswered.empty()) body["unanswered"] = request.unanswered;
   } else {
     body["epoch"] = request.epoch;
   }

@@ -1,6 +1,18 @@
 #include "lending/lending_message.h"
 
+#include <array>
+
 namespace sluice {
+namespace {
+
+constexpr std::array kFaults = {LendFault::kBadRequest, LendFault::kUnknownParty,
+                                LendFault::kStaleEpoch, LendFault::kUnknownLease,
+                                LendFault::kKeyReused,  LendFault::kTooMany,
+                                LendFault::kNotLeading};
+
+}  // namespace
+
+std::span<const LendFault> lend_faults() { return kFaults; }
 
 std::string_view lend_kind_name(LendKind kind) {
   return kind == LendKind::kPages ? "pages" : "budget";

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@
 namespace sluice {
 
 inline constexpr std::int64_t kMaxLeaseBytes = std::int64_t{1} << 50;
+inline constexpr std::size_t kMaxUnanswered = 16;  // of a join
 
 enum class LendKind : std::uint8_t { kBudget, kPages };
 
@@ -57,6 +59,9 @@ struct LendRequest {
   std::int64_t spare = 0;  // kHeartbeat: so many of those it holds it can do without
   std::vector<LeaseBytes> held = {};    // kJoin: loans from before
   std::vector<LeaseBytes> leases = {};  // kJoin: what it offers, by NAME
+  // kJoin: keys of this process's joins that had no answer. They are refused if they arrive later;
+  // otherwise a late one would fence the process that sent it.
+  std::vector<std::string> unanswered = {};
   friend bool operator==(const LendRequest&, const LendRequest&) = default;
 };
 
@@ -112,7 +117,8 @@ std::string_view lend_kind_name(LendKind kind);
 
 // "stale_epoch" and so on; stable, for JSON.
 std::string_view lend_fault_name(LendFault fault);
-int lend_fault_status(LendFault fault);  // of HTTP
+int lend_fault_status(LendFault fault);    // of HTTP
+std::span<const LendFault> lend_faults();  // all but kNone
 
 struct LendAnswer {
   LendFault fault = LendFault::kNone;

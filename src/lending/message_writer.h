@@ -1,9 +1,11 @@
 // MessageWriter: begins the messages of one party to the coordinator: its name, its epoch, and a
-// key that no other message of the process has.
+// key that no other message of the process has. It remembers the joins that had no answer, the last
+// kMaxUnanswered of them.
 // Owner: LendingAgent or PageOffer. One thread.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -16,6 +18,8 @@ class MessageWriter {
   MessageWriter(std::string party, std::string key_prefix);
 
   LendRequest begin(LendVerb verb, std::uint64_t epoch);
+  // The last join has its answer.
+  void joined() { unanswered_.clear(); }
   // Ends the party in order; nothing while it has not joined (epoch 0). It has no key.
   std::optional<LendRequest> leave(std::uint64_t epoch) const;
 
@@ -23,6 +27,7 @@ class MessageWriter {
   const std::string party_;
   const std::string key_prefix_;
   std::uint64_t keys_ = 0;
+  std::deque<std::string> unanswered_;  // keys of joins
 };
 
 }  // namespace sluice

@@ -74,9 +74,15 @@ bool PageOffer::is_overdue(TimePoint now) const {
 std::optional<LendRequest> PageOffer::next(TimePoint now) {
   if (fenced_ || (in_flight_ && !repeat_)) return std::nullopt;
   if (repeat_ && now < next_heartbeat_) return std::nullopt;
-  if (std::exchange(repeat_, false) && in_flight_->verb != LendVerb::kJoin && epoch_ != 0) {
-    sent_ = now;
-    return in_flight_;
+  std::vector<LeaseBytes> offered;
+  if (target_ > 0) offered = {{kLease, target_}};
+  if (std::exchange(repeat_, false)) {
+    const bool stale =
+        in_flight_->verb == LendVerb::kJoin ? in_flight_->leases != offered : epoch_ == 0;
+    if (!stale) {
+      sent_ = now;
+      return in_flight_;
+    }
   }
   in_flight_.reset();
   if (epoch_ == 0) {
@@ -85,7 +91,7 @@ std::optional<LendRequest> PageOffer::next(TimePoint now) {
     in_flight_->device = options_.device;
     in_flight_->kind = LendKind::kPages;
     in_flight_->socket = options_.socket;
-    if (target_ > 0) in_flight_->leases = {{kLease, target_}};
+    in_flight_->leases = std::move(offered);
   } else if (target_ != booked_) {
     in_flight_ = messages_.begin(target_ > booked_ ? LendVerb::kLease : LendVerb::kReclaim, epoch_);
     in_flight_->lease = kLease;
@@ -127,6 +133,7 @@ void PageOffer::take(TimePoint now, const LendReply& reply) {
   epoch_ = reply.epoch;
   expiry_ = reply.expiry;
   joined_ = true;
+  messages_.joined();
   booked_ = 0;
   holders_.clear();
   for (const LeaseView& lease : reply.leases) {

@@ -175,6 +175,28 @@ TEST_F(PageOfferTest, ALaterProcessOfItsNameFencesIt) {
   EXPECT_FALSE(lender_->offer.next(at(ms_ + 1000)));
 }
 
+TEST_F(PageOfferTest, ALateJoinOfItsOwnDoesNotFenceIt) {
+  std::vector<LendRequest> late;
+  for (const std::int64_t target : {kOwn / 2, kOwn / 2, kOwn}) {
+    lender_->target = target;
+    ms_ += 300;
+    lender_->live(ms_);
+    const auto join = lender_->offer.next(at(ms_));
+    ASSERT_TRUE(join);
+    ASSERT_EQ(join->verb, LendVerb::kJoin);
+    late.push_back(*join);
+    lender_->offer.failed(at(ms_));
+  }
+  EXPECT_EQ(late[0], late[1]);  // a repeat
+  EXPECT_NE(late[1].key, late[2].key);
+  ms_ += 300;
+  lend_all();
+  for (const LendRequest& join : late) book_->handle(at(ms_), join);
+  for (int i = 0; i < 20; ++i) round();
+  EXPECT_TRUE(lender_->offer.joined());
+  EXPECT_EQ(lender_->backed(), kOwn);
+}
+
 TEST_F(PageOfferTest, ABudgetCannotBeRevoked) {
   book_->handle(at(0), {.verb = LendVerb::kJoin, .party = "x", .key = "j", .device = "cpu"});
   book_->handle(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -286,6 +287,36 @@ TEST_F(LentChunksTest, ChunksOfABorrowerThatDiesComeBack) {
   process.signal(SIGKILL);  // in the middle of its copies
   ASSERT_TRUE(await([&] { return lender_->backed() == 0 && lender_->borrowers() == 0; }));
   ASSERT_TRUE(await([&] { return lender_->overdue() == 0; }));
+}
+
+// The lender is busy, so its socket holds some of the chunks that come back, and the borrower the
+// rest. Nothing counts once the borrower has died.
+TEST_F(LentChunksTest, ABorrowerThatDiesBeforeTheLenderHasHeardOfEachChunk) {
+  constexpr std::int64_t kMany = 400 * kChunk;
+  const BorrowerProcess process(socket_, kMany, open_chunks);
+  std::mutex busy;
+  std::atomic<int> drops = 0;
+  auto chunks = std::make_unique<MemfdChunks>(kMany);
+  chunks->before_drop = [&] {
+    ++drops;
+    const std::lock_guard wait(busy);
+  };
+  lender_ = *PageLender::start({.socket = socket_,
+                                .key = page_link_key(test::kLendToken),
+                                .most = kMany,
+                                .chunks = std::move(chunks)},
+                               clock_);
+  grant(kMany);
+  ASSERT_TRUE(process.fill());
+  {
+    const std::lock_guard hold(busy);
+    recall(kMany, 0);
+    ASSERT_TRUE(await([&] { return drops > 0; }));
+    process.signal(SIGKILL);
+  }
+  ASSERT_TRUE(await([&] { return lender_->backed() == 0 && lender_->borrowers() == 0; }));
+  ASSERT_TRUE(await([&] { return lender_->overdue() == 0; }));
+  EXPECT_EQ(drops, kMany / kChunk);
 }
 
 // Nothing takes a chunk from a process. So the lender waits, says so, and lends no other borrower

@@ -28,13 +28,18 @@ JoinKind MemberTable::classify(const std::string& name, const std::string& key) 
   return std::ranges::find(joins, key) == joins.end() ? JoinKind::kReplaces : JoinKind::kOver;
 }
 
-std::uint64_t MemberTable::join(TimePoint now, const std::string& name, const std::string& key) {
+std::uint64_t MemberTable::join(TimePoint now, const std::string& name, const std::string& key,
+                                std::span<const std::string> unanswered) {
   Member& member = members_[name];
   member.epoch = next_epoch_++;
   member.heard = now;
   first_end_ = std::min(first_end_, now + expiry_);
+  for (const std::string& earlier : unanswered) {
+    if (earlier == key || std::ranges::find(member.joins, earlier) != member.joins.end()) continue;
+    member.joins.push_back(earlier);
+  }
   member.joins.push_back(key);
-  if (member.joins.size() > kKeys) member.joins.pop_front();
+  while (member.joins.size() > kKeys) member.joins.pop_front();
   return member.epoch;
 }
 

@@ -37,6 +37,18 @@ TEST(MemberTable, AJoinThatComesTwiceIsOneAndALateOneIsRefused) {
   EXPECT_EQ(members.classify("a", "k2"), JoinKind::kRepeated);
 }
 
+TEST(MemberTable, AJoinThatIsKnownToBeUnansweredIsRefusedWhenItArrives) {
+  MemberTable members = table();
+  const std::vector<std::string> unanswered = {"k1", "k2"};
+  members.join(at(0), "a", "k3", unanswered);
+  EXPECT_EQ(members.classify("a", "k1"), JoinKind::kOver);
+  EXPECT_EQ(members.classify("a", "k2"), JoinKind::kOver);
+  EXPECT_EQ(members.classify("a", "k3"), JoinKind::kRepeated);
+  const std::vector<std::string> known = {"k3"};  // it had arrived
+  members.join(at(1), "a", "k4", known);
+  EXPECT_EQ(members.at("a").joins.size(), 4U);
+}
+
 TEST(MemberTable, ALeaseEndsAfterAnExpiryOfSilence) {
   MemberTable members = table();
   members.join(at(0), "a", "k");

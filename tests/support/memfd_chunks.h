@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,7 @@ class MemfdChunks final : public DeviceChunks {
     return {};
   }
   void drop(std::int64_t chunk) override {
+    if (before_drop) before_drop();
     const std::lock_guard lock(mutex_);
     CHECK(held_.erase(chunk) == 1);
   }
@@ -61,6 +63,7 @@ class MemfdChunks final : public DeviceChunks {
   }
 
   bool refuses_imports = false;
+  std::function<void()> before_drop;
 
  private:
   Status copy(std::uint64_t offset, std::size_t bytes, const auto& part) {
