@@ -1,5 +1,5 @@
 // `sluice place FILE`: places models of known memory needs on servers, and pairs lenders with
-// borrowers in each (docs/elastic-memory.md).
+// borrowers in each (docs/placement.md).
 // Functions; one thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The memory part of `sluice profile`: the largest rate within objectives for TTFT and TBT, the KV
 // memory in use at that rate, and whether the model can lend memory or needs more
-// (docs/elastic-memory.md). On a measured profile, or on a simulated GPU. One thread.
+// (docs/placement.md). On a measured profile, or on a simulated GPU. One thread.
 #pragma once
 
 #include <cstdint>

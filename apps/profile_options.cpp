@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 void add_memory_profile_options(CLI::App& command, MemoryProfileArguments& a) {
-  const std::string group = "Memory that the model needs (docs/elastic-memory.md)";
+  const std::string group = "Memory that the model needs (docs/placement.md)";
   command
       .add_option("--slo-ttft-ms", a.slo_ttft_ms,
                   "find the KV memory in use at the largest rate with this TTFT")

@@ -16,10 +16,12 @@ token, but not before so many seconds: TTFT is known then, and the rest of long 
 reclaim: another program lends --lent to a server with --least of its own. --burst requests fill
 all of it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks
 are cached and the streams go on, the program takes everything back. The figures are the seconds
-until it has it (goal 1), and the P99 of the streams' times between tokens in the --window seconds
-from then on, to that of the seconds before (goal 1.5). --pairs runs, and as many without a reclaim
-between them; the gaps of all runs of a kind are one sample. Gaps during which another answer's
-prompt was computed do not count.
+until it has it (goal 1), and the P99 of the streams' times between tokens in three windows: the
+--window seconds before, the time until all is back, and the rest of --window seconds after it
+began; and that of the last two together to that before (goal 1.5). --pairs runs, and as many
+without a reclaim between them, whose second window is as long as that of the run before; the gaps
+of all runs of a kind are one sample. Gaps during which another answer's prompt was computed do not
+count.
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -49,6 +51,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 EXPIRY_S = 2
 PATIENCE_S = 600
+WINDOWS = ("before", "during", "after")  # around a reclaim
 
 
 def size(text):
@@ -246,9 +249,9 @@ class Figures:
             print(f"pair {turn + 1}: {pairs[-1]}", file=sys.stderr)
         return pairs
 
-    def take_back(self, folder, takes):
-        """The streams' gaps in the windows before and after the program takes all of it back; with
-        `takes` false: before and after a moment at which nothing happens."""
+    def take_back(self, folder, takes, pause):
+        """The streams' gaps in the windows before, while and after the program takes all of it
+        back; with `takes` false: around `pause` seconds in which nothing happens."""
         least, lent, window = self.options.least, self.options.lent, self.options.window
         with coordinator(self.sluice, folder, 0) as (lend, url), \
                 Lender(url, TOKEN, "program") as lender, \
@@ -274,6 +277,8 @@ class Figures:
             asked = time.monotonic()
             if takes:
                 lender.take_back()
+            else:
+                time.sleep(pause)
             took = time.monotonic() - asked
             time.sleep(max(0, window - took) + 0.5)
             for each in streams:
@@ -282,24 +287,28 @@ class Figures:
                 each.done()
             prompts = [prompt for each in streams for prompt in each.prompts()]
             return {"seconds": took,
-                    **{name: [gap for each in streams
-                              for gap in each.gaps(start, start + window, prompts)]
-                       for name, start in (("before", asked - window), ("after", asked))}}
+                    **{name: [gap for each in streams for gap in each.gaps(start, end, prompts)]
+                       for name, start, end in (
+                           ("before", asked - window, asked), ("during", asked, asked + took),
+                           ("after", asked + took, max(asked + window, asked + took)))}}
 
     def reclaim(self, folder):
         """Runs with and without a reclaim, in turns; gaps of all runs of a kind are one sample."""
         found = {True: [], False: []}
+        pause = 0
         for turn in range(2 * self.options.pairs):
             takes = turn % 2 == 0
-            run = self.take_back(folder, takes)
+            run = self.take_back(folder, takes, pause)
+            pause = run["seconds"]
             found[takes].append(run)
-            if not run["before"] or not run["after"]:
-                raise SystemExit(f"the streams had {len(run['before'])} gaps before and "
-                                 f"{len(run['after'])} after; give a larger --window")
-            print(f"{'reclaim' if takes else 'control'} {turn // 2 + 1}: {run['seconds']:.2f} s, "
-                  f"{len(run['before'])} gaps before, P99 {p99(run['before']):.4f} s, "
-                  f"{len(run['after'])} after, P99 {p99(run['after']):.4f} s, the longest " +
-                  ", ".join(f"{gap:.4f}" for gap in sorted(run["after"])[:-6:-1]),
+            empty = [name for name in WINDOWS if not run[name]]
+            if empty:
+                raise SystemExit(f"the streams had no gaps {' and '.join(empty)}; give a larger "
+                                 "--window")
+            print(f"{'reclaim' if takes else 'control'} {turn // 2 + 1}: {run['seconds']:.2f} s; " +
+                  "; ".join(f"{name}: {len(run[name])} gaps, P99 {p99(run[name]):.4f} s"
+                            for name in WINDOWS) + "; the longest since it began " +
+                  ", ".join(f"{gap:.4f}" for gap in sorted(run["during"] + run["after"])[:-6:-1]),
                   file=sys.stderr)
         return {"lent_bytes": self.options.lent,
                 "seconds": [run["seconds"] for run in found[True]],
@@ -307,9 +316,10 @@ class Figures:
 
 
 def tbt_ratio(runs):
-    before, after = ([gap for run in runs for gap in run[name]] for name in ("before", "after"))
-    return {"gaps_before": len(before), "gaps_after": len(after), "p99_tbt_before_s": p99(before),
-            "p99_tbt_after_s": p99(after), "tbt_ratio": p99(after) / p99(before)}
+    gaps = {name: [gap for run in runs for gap in run[name]] for name in WINDOWS}
+    return {**{f"gaps_{name}": len(gaps[name]) for name in WINDOWS},
+            **{f"p99_tbt_{name}_s": p99(gaps[name]) for name in WINDOWS},
+            "tbt_ratio": p99(gaps["during"] + gaps["after"]) / p99(gaps["before"])}
 
 
 def main():
@@ -359,8 +369,10 @@ def main():
         print(f"{found['lent_bytes'] / (1 << 20):.0f} MiB back (goal: 1 s for 1 GiB) after " +
               ", ".join(f"{seconds:.2f} s" for seconds in found["seconds"]))
         for name, what in (("reclaim", "of a reclaim (goal 1.5)"), ("control", "without one")):
-            print(f"P99 TBT {what}: {found[name]['tbt_ratio']:.2f} times that before, "
-                  f"{found[name]['gaps_before']} and {found[name]['gaps_after']} gaps")
+            windows = found[name]
+            print(f"P99 TBT {what}: {windows['tbt_ratio']:.2f} times that before; " +
+                  ", ".join(f"{each} {windows[f'p99_tbt_{each}_s'] * 1000:.1f} ms of "
+                            f"{windows[f'gaps_{each}']} gaps" for each in WINDOWS))
 
 
 if __name__ == "__main__":

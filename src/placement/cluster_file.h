@@ -1,4 +1,4 @@
-// Reads a cluster from the JSON file of `sluice place` (docs/elastic-memory.md).
+// Reads a cluster from the JSON file of `sluice place` (docs/placement.md).
 // Errors name `file`, the field and the value expected. Pure; any thread.
 #pragma once
 
