@@ -1,10 +1,17 @@
-"""Messages to a coordinator that are wrong, or that come again: nothing changes."""
+"""Messages to a coordinator that are wrong, that come again, or only in part: nothing changes. And
+a coordinator that is killed or stopped while parties borrow."""
 
 import http.client
 import json
+import random
+import signal
+import socket
+import threading
+import time
 
 import pytest
 from lend_test import TOKEN, Coordinator
+from serving import LONG_WAIT, PATIENCE
 
 SECRET = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -16,9 +23,9 @@ def fixture_coordinator(tmp_path):
     running.stop()
 
 
-def call(at, method, path, body=None, headers=SECRET):
+def call(at, method, path, body=None, headers=SECRET, timeout=120):
     """Status and body of an answer of the coordinator. `body`: JSON, or a text as it is."""
-    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=timeout)
     text = body if body is None or isinstance(body, str) else json.dumps(body)
     try:
         connection.request(method, path, text, headers)
@@ -175,3 +182,211 @@ def test_pages_are_revoked_by_their_lender_only(coordinator):
     assert send("heartbeat", "b", want=0, spare=0)["loans"][0]["bytes"] == 30
     send("lease", "x", key="5", lease="y", bytes=10)
     send("revoke", "x", 400, key="6", lease="y")  # its loans go back by consent
+
+
+def test_answers_are_as_the_document_says(coordinator):
+    jsonschema = pytest.importorskip("jsonschema")
+    code, document = call(coordinator, "GET", "/openapi.json", headers={})
+    assert code == 200
+
+    def check(path, method, expected, body=None):
+        answer = call(coordinator, method.upper(), path, body)
+        assert answer[0] == expected, (path, body, answer)
+        described = document["paths"][path][method]
+        schema = described["responses"][str(expected)]["content"]["application/json"]["schema"]
+        jsonschema.validate(answer[1], {**schema, "components": document["components"]})
+        if body is not None:
+            sent = described["requestBody"]["content"]["application/json"]["schema"]
+            validator = jsonschema.Draft202012Validator(sent)
+            assert validator.is_valid(body) == (expected != 400), (path, body)
+        return answer[1]
+
+    epochs = {}
+    for name, more in (("l", {"kind": "pages", "socket": "here"}), ("b", {"kind": "pages"})):
+        joined = check("/v1/join", "post", 200, {"party": name, "key": "join", "device": "other",
+                                                 "unanswered": ["before"], **more})
+        epochs[name] = joined["epoch"]
+    wait_for_grants(coordinator, epochs)
+
+    def post(verb, name, expected=200, **fields):
+        return check(f"/v1/{verb}", "post", expected,
+                     {"party": name, "epoch": epochs[name], **fields})
+
+    post("lease", "l", key="1", lease="pages", bytes=100)
+    assert post("allocate", "b", key="1", bytes=60)["loans"][0]["socket"] == "here"
+    assert post("reclaim", "l", key="2", lease="pages", bytes=70)["leases"][0]["holders"]
+    for verb in ("lease", "reclaim"):
+        post(verb, "l", 400, key="3", lease="pages", bytes=0)
+    post("allocate", "b", 400, key="3", bytes=-1)
+    post("respond", "b", 400, key="3", lease="l/pages", bytes=2**50 + 1)
+    post("respond", "b", 404, key="3", lease="l/other", bytes=1)
+    post("allocate", "b", 409, key="1", bytes=61)
+    check("/v1/status", "get", 200)
+    post("respond", "b", key="4", lease="l/pages", bytes=30)
+    post("free", "b", key="5", lease="l/pages", bytes=10)
+    post("revoke", "l", key="6", lease="pages")
+    post("unlease", "l", key="7", lease="pages")
+    post("heartbeat", "l", want=0, spare=0)
+    post("leave", "l")
+    check("/v1/status", "get", 200)
+    for path in ("/v1/status", "/metrics"):
+        assert call(coordinator, "GET", path, headers={})[0] == 401
+        assert "401" in document["paths"][path]["get"]["responses"]
+
+
+def message(verb, body):
+    """A request as its bytes."""
+    text = json.dumps(body)
+    return (f"POST /v1/{verb} HTTP/1.1\r\nHost: coordinator\r\n"
+            f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(text)}\r\n\r\n{text}").encode()
+
+
+def test_a_request_that_is_cut_off_changes_nothing(coordinator):
+    epochs = {name: party(coordinator, name) for name in ("a", "b")}
+    wait_for_grants(coordinator, epochs)
+    call(coordinator, "POST", "/v1/lease",
+         {"party": "a", "epoch": epochs["a"], "key": "l", "lease": "x", "bytes": 100})
+    before = facts(coordinator)
+    whole = message("allocate", {"party": "b", "epoch": epochs["b"], "key": "1", "bytes": 60})
+    for end in ("close", "reset", "shutdown"):
+        for size in (1, 20, whole.index(b"\r\n\r\n") + 4, len(whole) - 1):
+            with socket.create_connection(("127.0.0.1", coordinator.port)) as link:
+                link.sendall(whole[:size])
+                if end == "reset":
+                    link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                elif end == "shutdown":
+                    link.shutdown(socket.SHUT_WR)
+                    assert b'"granted"' not in link.recv(1 << 16)
+    large = json.dumps({"party": "b", "key": "x" * (1 << 20)})
+    assert call(coordinator, "POST", "/v1/allocate", large)[0] == 413
+    for name, epoch in epochs.items():  # they stay alive
+        call(coordinator, "POST", "/v1/heartbeat", {"party": name, "epoch": epoch})
+    assert facts(coordinator) == before
+    # The key of a message that did not arrive is not used up.
+    code, answer = call(coordinator, "POST", "/v1/allocate",
+                        {"party": "b", "epoch": epochs["b"], "key": "1", "bytes": 60})
+    assert (code, answer["granted"]) == (200, 60)
+
+
+class Borrower(threading.Thread):
+    """A party that borrows and gives back at random, as fast as answers come. It keeps to the rules
+    of docs/elastic-memory.md: it uses less before it says so, and nothing after half of an expiry
+    without an answer. It cuts some of its messages off, and does not await some of the answers."""
+
+    ALL = 1000  # bytes of the lease
+
+    def __init__(self, at, name, lock):
+        super().__init__(daemon=True)
+        self.at, self.name, self.lock = at, name, lock
+        self.random = random.Random(name)
+        self.loans, self.used = {}, 0  # bytes by lease; `used` is read under the lock
+        self.epoch, self.keys, self.joins = None, 0, []
+        self.answered = time.monotonic()
+        self.grants = self.refused = 0
+        self.ends = threading.Event()
+        self.error = None
+        self.start()
+
+    def use(self, loans):
+        with self.lock:
+            self.loans = dict(loans)
+            self.used = sum(loans.values())
+
+    def run(self):
+        try:
+            while not self.ends.is_set():
+                self.step()
+        except Exception as error:
+            self.error = error
+            raise
+
+    def step(self):
+        if time.monotonic() > self.answered + self.at.expiry / 2:
+            self.use({})
+            self.epoch = None
+        verb, body = self.next()
+        sent = time.monotonic()
+        if self.random.random() < 0.05:
+            text = message(verb, body)
+            # Nothing may be given back without knowing it: the next answer would show it as held.
+            whole = verb in ("join", "allocate") and self.random.random() < 0.5
+            return self.send(text if whole else text[:self.random.randrange(1, len(text))])
+        try:
+            code, answer = call(self.at, "POST", f"/v1/{verb}", body, timeout=self.at.expiry / 2)
+        except (OSError, http.client.HTTPException, ValueError):
+            time.sleep(0.005)
+            return
+        if code == 200:
+            self.answered = sent
+            self.epoch, self.joins = answer["epoch"], []
+            self.grants += answer["granted"] > 0
+            self.use({loan["lease"]: loan["bytes"] for loan in answer["loans"]})
+        elif answer["error"]["code"] == "unknown_party":
+            self.epoch = None
+        else:
+            assert answer["error"]["code"] in ("unknown_lease", "bad_request"), answer
+            self.refused += 1
+
+    def send(self, text):
+        """Closes the connection at once."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.at.port), 5) as link:
+                link.sendall(text)
+        except OSError:
+            pass
+
+    def next(self):
+        body = {"party": self.name, "key": f"{self.name}-{self.keys}"}
+        self.keys += 1
+        if self.epoch is None:
+            body["device"] = "cpu"
+            body["held"] = [{"lease": lease, "bytes": size} for lease, size in self.loans.items()]
+            body["unanswered"] = self.joins[-16:]
+            self.joins.append(body["key"])
+            return "join", body
+        body["epoch"] = self.epoch
+        if self.loans and self.random.random() < 0.5:
+            lease, size = self.random.choice(list(self.loans.items()))
+            back = self.random.randint(1, size)
+            self.use({**self.loans, lease: size - back} if back < size else
+                     {name: left for name, left in self.loans.items() if name != lease})
+            return self.random.choice(("free", "respond")), {**body, "lease": lease, "bytes": back}
+        return "allocate", {**body, "bytes": self.random.randint(1, self.ALL)}
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_no_fault_of_the_coordinator_lends_memory_twice(tmp_path, fault):
+    at = Coordinator(tmp_path, budget=Borrower.ALL, expiry=1)
+    lock = threading.Lock()
+    parties = [Borrower(at, f"party-{index}", lock) for index in range(6)]
+    try:
+        for turn in range(4):
+            grants = sum(each.grants for each in parties)
+            deadline = time.monotonic() + LONG_WAIT * PATIENCE
+            while sum(each.grants for each in parties) < grants + 40:
+                assert time.monotonic() < deadline, [each.error for each in parties]
+                with lock:
+                    used = [each.used for each in parties]
+                assert sum(used) <= Borrower.ALL, used
+                time.sleep(0.001)
+            if fault == "kill":
+                at.stop(signal.SIGKILL)
+                at.start()
+            else:
+                at.process.send_signal(signal.SIGSTOP)
+                time.sleep(1.5 if turn % 2 else 0.3)
+                at.process.send_signal(signal.SIGCONT)
+        for each in parties:
+            each.ends.set()
+            each.join(LONG_WAIT * PATIENCE)
+        assert [each.error for each in parties] == [None] * len(parties)
+        # Memory that they gave back without saying so is free after an expiry.
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
+        while (state := status(at))["parties"] or state["loans"]:
+            assert time.monotonic() < deadline, state
+            time.sleep(0.02)
+        assert [lease["lent"] for lease in state["leases"]] == [0]
+    finally:
+        at.process.send_signal(signal.SIGCONT)
+        at.stop()

@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import time
 
 import pytest
+from lend_fault_test import status
 from lend_test import LEAST, MIB, Burst, Coordinator, await_metric
 from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE, Server
 
@@ -43,6 +45,13 @@ def texts(server):
 def await_lent(lends, borrows):
     await_metric(borrows, "kv_pages_borrowed_bytes", lambda value: value == LENT)
     await_metric(lends, "kv_pages_lent_bytes", lambda value: value == LENT)
+
+
+def await_status(coordinator, test):
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while not test(state := status(coordinator)):
+        assert time.monotonic() < deadline, state
+        time.sleep(0.02)
 
 
 def await_loads(server, expected):
@@ -86,6 +95,43 @@ def test_servers_that_are_killed(coordinator):
             victim.process.wait()
         await_metric(borrows, "kv_pages_borrowed_bytes", lambda value: value == 0)
         assert texts(borrows) == expected
+        with lender(coordinator) as later:
+            await_lent(later, borrows)
+            await_loads(borrows, expected)
+
+
+def test_a_borrower_that_dies_beside_a_stopped_lender_leaves_nothing_behind(coordinator):
+    with lender(coordinator) as lends:
+        with borrower(coordinator, expected_status=-signal.SIGKILL) as victim:
+            await_lent(lends, victim)
+            texts(victim)
+            with lends.stopped():  # it reads nothing, and hears of nothing
+                victim.process.kill()
+                victim.process.wait()
+                # Both are silent for longer than an expiry, so the coordinator forgets them.
+                await_status(coordinator, lambda state: not state["parties"])
+        await_metric(lends, "kv_pages_lent_bytes", lambda value: value == 0)
+        await_status(coordinator, lambda state: not state["loans"])
+        with borrower(coordinator) as later:
+            await_lent(lends, later)
+            later_texts = texts(later)
+            await_loads(later, later_texts)
+
+
+def test_a_lender_that_dies_beside_a_stopped_borrower_leaves_nothing_behind(coordinator):
+    with borrower(coordinator) as borrows:
+        with lender(coordinator, expected_status=-signal.SIGKILL) as victim:
+            await_lent(victim, borrows)
+            expected = texts(borrows)
+            with borrows.stopped():
+                victim.process.kill()
+                victim.process.wait()
+                await_status(coordinator, lambda state: not state["parties"])
+        # It goes on with memory that has no lender any more.
+        assert texts(borrows) == expected
+        await_metric(borrows, "kv_pages_borrowed_bytes", lambda value: value == 0)
+        await_status(coordinator, lambda state: not state["loans"] and
+                     [lease["lease"] for lease in state["leases"]] == ["budget/cpu"])
         with lender(coordinator) as later:
             await_lent(later, borrows)
             await_loads(borrows, expected)
