@@ -20,6 +20,8 @@
 #include "apps/exit_code.h"
 #include "apps/gateway_agents.h"
 #include "apps/host_name.h"
+#include "apps/lend_session.h"
+#include "apps/limited_kv.h"
 #include "apps/serve_settings.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -119,6 +121,11 @@ class AgentProcess {
     ASSIGN_OR_RETURN(const std::vector<GatewayBackbone> backbones, ask_backbones(client));
     RETURN_IF_ERROR(load(backbones, directories));
     for (const AgentBackbone& one : machine_.backbones()) functions_.add_backbone(one.name);
+    if (settings_.lend) {
+      ASSIGN_OR_RETURN(lend_,
+                       LendSession::open(*settings_.lend, loop_, clock_, [](const auto&) {}));
+      lend_->start(limited_kv());
+    }
     AgentLink::Options options;
     options.client = client;
     options.client.silence_timeout = kAnswerTime;
@@ -145,11 +152,19 @@ class AgentProcess {
     });
     link_->start();
     loop_.run();
+    // Processes that still run end with this one, and the coordinator learns of it by the silence.
+    if (lend_ && functions_.empty()) lend_->leave();
     if (error_) return *error_;
     return {};
   }
 
  private:
+  std::unique_ptr<LimitedKv> limited_kv() {
+    return std::make_unique<FunctionsKv>(
+        functions_, kv_division(*settings_.lend, settings_.functions->max_functions),
+        settings_.engine.max_num_seqs);
+  }
+
   Status load(const std::vector<GatewayBackbone>& backbones,
               const std::map<std::string, std::string>& directories) {
     for (const GatewayBackbone& backbone : backbones) {
@@ -192,6 +207,7 @@ class AgentProcess {
   http::EventLoop loop_{&urgent_};
   AgentMachine machine_;
   AgentFunctions functions_;
+  std::unique_ptr<LendSession> lend_;  // null without --kv-cache-memory MIN-MAX
   std::unique_ptr<AgentLink> link_;
   std::optional<Error> error_;
 };
@@ -223,11 +239,6 @@ int run_agent(const AgentArguments& given) {
     return report_error(
         invalid_argument("--adapter is for serve; an agent gets adapters from its gateway"),
         kExitUsage);
-  }
-  if (settings->lend) {
-    return report_error(invalid_argument("--kv-cache-memory MIN-MAX is for serve and gateway; give "
-                                         "an agent one size, which each function has"),
-                        kExitUsage);
   }
   settings->engine.adapters.at_run_time = true;
   const Status status = serve_gateway(arguments, *settings);

@@ -203,12 +203,10 @@ void add_text_options(CLI::App& command, ServeArguments& arguments) {
 }
 
 void add_lend_options(CLI::App& command, LendArguments& a) {
-  command
-      .add_option("--lend", a.url,
-                  "the address of a `sluice coordinator`: shares KV memory between MIN and MAX")
-      ->group("Server options");
-  command.add_option("--lend-token-file", a.token_file, "the coordinator's token")
-      ->group("Server options");
+  const std::string group = "Server options";
+  command.add_option("--lend", a.url, "URL of a `sluice coordinator`: shares KV memory above MIN")
+      ->group(group);
+  command.add_option("--lend-token-file", a.token_file, "the coordinator's token")->group(group);
   command
       .add_option("--lend-device", a.device,
                   "the device's name at the coordinator; servers that share memory have the same "
@@ -383,6 +381,7 @@ CLI::App* add_agent(CLI::App& root, AgentArguments& arguments) {
       ->add_option("--drain-timeout", arguments.serve.drain_timeout,
                    "seconds that running calls have after SIGTERM (30)")
       ->group(group);
+  add_lend_options(*command, arguments.serve.lend);
   add_sandbox_option(*command, arguments.serve);
   add_engine_options(*command, arguments.serve.engine);
   return command;

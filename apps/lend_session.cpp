@@ -92,8 +92,9 @@ Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& argu
 
 Result<std::unique_ptr<LendSession>> LendSession::open(const LendSettings& settings,
                                                        http::EventLoop& loop, const Clock& clock,
-                                                       ServerMetrics& metrics) {
-  auto session = std::unique_ptr<LendSession>(new LendSession(settings, loop, clock, metrics));
+                                                       Show show) {
+  auto session =
+      std::unique_ptr<LendSession>(new LendSession(settings, loop, clock, std::move(show)));
   if (!settings.token) return session;
   LendSession* const raw = session.get();
   ASSIGN_OR_RETURN(
@@ -111,13 +112,13 @@ Result<std::unique_ptr<LendSession>> LendSession::open(const LendSettings& setti
 }
 
 LendSession::LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
-                         ServerMetrics& metrics)
+                         Show show)
     : url_(settings.url_text),
       least_(settings.least),
       most_(settings.most),
       loop_(loop),
       clock_(clock),
-      metrics_(metrics),
+      show_(std::move(show)),
       agent_(agent_options(settings)),
       shared_(settings.token.has_value()),
       pressure_(settings.least, settings.most) {}
@@ -151,15 +152,15 @@ void LendSession::look() {
   if (pressed) limit = std::max(least_, std::min(limit, *pressure_.cap()));
   set_ = limit;
   kv_->limit(clock_.now(), limit);
-  metrics_.lending({.limit_bytes = limit,
-                    .borrowed_bytes = agent_.borrowed(),
-                    .joined = agent_.state() == LendingState::kJoined,
-                    .recalls = agent_.recalls(),
-                    .pages_lent_bytes = lent_ ? lent_->lent_bytes() : 0,
-                    .pages_overdue_bytes = lent_ ? lent_->overdue_bytes() : 0,
-                    .pages_revoked = lent_ ? lent_->revoked() : 0,
-                    .pages_borrowed_bytes = borrowed_ ? borrowed_->borrowed_bytes() : 0,
-                    .pressed = pressed});
+  show_({.limit_bytes = limit,
+         .borrowed_bytes = agent_.borrowed(),
+         .joined = agent_.state() == LendingState::kJoined,
+         .recalls = agent_.recalls(),
+         .pages_lent_bytes = lent_ ? lent_->lent_bytes() : 0,
+         .pages_overdue_bytes = lent_ ? lent_->overdue_bytes() : 0,
+         .pages_revoked = lent_ ? lent_->revoked() : 0,
+         .pages_borrowed_bytes = borrowed_ ? borrowed_->borrowed_bytes() : 0,
+         .pressed = pressed});
   tell();
 }
 

@@ -3,11 +3,12 @@
 // --lend-pages the limit also has the part of that memory that is not lent. While the system is
 // short of memory the limit is lower (PressurePolicy). The session looks at the engine kTick apart,
 // and logs when it joins, when no coordinator answers, when another process takes its name, and
-// when memory is short. Owner: the server. Threads: the event loop's; leave() after the loop has
+// when memory is short. Owner: the command. Threads: the event loop's; leave() after the loop has
 // ended.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,11 +38,13 @@ class LendSession final {
   static constexpr Duration kTick = std::chrono::milliseconds(20);
   static constexpr Duration kPressureTick = std::chrono::milliseconds(100);
 
-  // Errors: the coordinator's host is unknown. REQUIRES: all outlive the session, and the loop does
-  // not run once the session has ended.
+  using Show = std::function<void(const LendingGauges&)>;
+
+  // `show` gets the state after each look. Errors: the coordinator's host is unknown. REQUIRES: all
+  // outlive the session, and the loop does not run once the session has ended.
   static Result<std::unique_ptr<LendSession>> open(const LendSettings& settings,
                                                    http::EventLoop& loop, const Clock& clock,
-                                                   ServerMetrics& metrics);
+                                                   Show show);
 
   // The engines are ready. Call once.
   void start(std::unique_ptr<LimitedKv> kv);
@@ -49,8 +52,7 @@ class LendSession final {
   void leave();
 
  private:
-  LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock,
-              ServerMetrics& metrics);
+  LendSession(const LendSettings& settings, http::EventLoop& loop, const Clock& clock, Show show);
 
   void tick();
   void watch_pressure(std::int64_t backed);
@@ -65,7 +67,7 @@ class LendSession final {
   const std::int64_t most_;
   http::EventLoop& loop_;
   const Clock& clock_;
-  ServerMetrics& metrics_;
+  const Show show_;
   LendingAgent agent_;
   std::unique_ptr<PartyLink> link_;
   std::unique_ptr<PageLendSession> lent_;        // null without --lend-pages

@@ -26,7 +26,7 @@ void EngineKv::limit(TimePoint /*now*/, std::int64_t bytes) {
 
 void FunctionsKv::look() {
   looked_.clear();
-  for (const DividedLoops::Kv& one : functions_.kv(ending_)) {
+  for (const DividedKv::Kv& one : functions_.kv(ending_)) {
     looked_.push_back({one.loop,
                        {.limit = one.kv.limit,
                         .used = one.kv.used,

@@ -1,5 +1,6 @@
-// LimitedKv: the KV memory of a server or gateway whose limit LendSession sets: of one engine, or
-// of function processes together. Owner: the server. Threads: the event loop's. Units: bytes.
+// LimitedKv: the KV memory of a server, gateway or agent whose limit LendSession sets: of one
+// engine, or of function processes together. Owner: the server. Threads: the event loop's. Units:
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -45,17 +46,17 @@ class FunctionsKv final : public LimitedKv {
  public:
   // `max_num_seqs`: of each function. REQUIRES: a loop starts with the division's own() as its
   // limit.
-  FunctionsKv(DividedLoops& functions, KvDivision::Options division, std::int32_t max_num_seqs)
+  FunctionsKv(DividedKv& functions, KvDivision::Options division, std::int32_t max_num_seqs)
       : functions_(functions), division_(division), max_num_seqs_(max_num_seqs) {}
 
-  bool ready() const override { return functions_.state() == EngineState::kReady; }
+  bool ready() const override { return functions_.serves(); }
   LendingLoad load(std::int64_t bytes) override;
   void limit(TimePoint now, std::int64_t bytes) override;
 
  private:
   void look();
 
-  DividedLoops& functions_;
+  DividedKv& functions_;
   KvDivision division_;
   const std::int32_t max_num_seqs_;
   std::vector<KvDivision::Function> looked_;

@@ -54,7 +54,10 @@ class Server {
 
   Status start() {
     if (settings_.lend) {
-      ASSIGN_OR_RETURN(lend_, LendSession::open(*settings_.lend, loop_, clock_, metrics_));
+      ASSIGN_OR_RETURN(lend_, LendSession::open(*settings_.lend, loop_, clock_,
+                                                [this](const LendingGauges& gauges) {
+                                                  metrics_.lending(gauges);
+                                                }));
     }
     ASSIGN_OR_RETURN(http_,
                      open_server(arguments_, settings_, loop_, service_, clock_, tls_.get()));

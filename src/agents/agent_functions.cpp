@@ -73,6 +73,7 @@ void AgentFunctions::begin(std::uint64_t id, Instance& instance) {
                              calls_.wake);
   if (!started) return fail(id, started.error());
   instance.loop = std::move(started->loop);
+  instance.number = ++loops_;
   instance.adapter = started->adapter;
   instance.vocab_size = started->vocab_size;
   calls_.wake();  // it may be ready
@@ -113,8 +114,6 @@ Status AgentFunctions::pass(Instance& instance, std::uint64_t id, ToFunction fra
     instance.loop->end_choice(choice->request, choice->choice, choice->reason);
   } else if (std::holds_alternative<AskProgressFrame>(frame)) {
     instance.loop->ask_progress();
-  } else if (const auto* limit = std::get_if<KvLimitFrame>(&frame)) {
-    instance.loop->limit_kv(limit->bytes);
   } else {
     return invalid_argument("the gateway has sent a frame that is not for an agent");
   }
@@ -412,7 +411,12 @@ void AgentFunctions::end(std::uint64_t id) {
   instances_.erase(found);
   if (loop == nullptr) return;
   ++ending_;
-  host_.end(std::move(loop), [this] { ended(); });
+  const std::int64_t held = loop->kv().held;  // a loop that ends cannot take more
+  ending_kv_ += held;
+  host_.end(std::move(loop), [this, held] {
+    ending_kv_ -= held;
+    ended();
+  });
 }
 
 void AgentFunctions::ended() {
@@ -427,6 +431,21 @@ void AgentFunctions::end_all(std::function<void()> done) {
   while (!instances_.empty()) end(instances_.begin()->first);
   if (ending_ == 0) return done();
   all_ended_ = std::move(done);
+}
+
+std::vector<DividedKv::Kv> AgentFunctions::kv(std::int64_t& ending) const {
+  std::vector<Kv> all;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.loop != nullptr) all.push_back({instance.number, instance.loop->kv()});
+  }
+  ending = ending_kv_;
+  return all;
+}
+
+void AgentFunctions::limit_kv(std::uint64_t loop, std::int64_t bytes) {
+  for (auto& [id, instance] : instances_) {
+    if (instance.loop != nullptr && instance.number == loop) instance.loop->limit_kv(bytes);
+  }
 }
 
 std::vector<AgentInstance> AgentFunctions::uses() const {

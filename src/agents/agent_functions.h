@@ -31,6 +31,7 @@
 #include "agents/agent_message.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "function/divided_loops.h"
 #include "function/function_grammars.h"
 #include "function/tenant_loop.h"
 
@@ -74,7 +75,7 @@ class AgentHost {
   virtual std::int64_t free_bytes() const = 0;
 };
 
-class AgentFunctions {
+class AgentFunctions final : public DividedKv {
  public:
   // REQUIRES: none of them calls back at once.
   struct Calls {
@@ -107,6 +108,10 @@ class AgentFunctions {
   std::vector<AgentAdapter> adapters() const;
   bool empty() const { return instances_.empty() && ending_ == 0; }
 
+  bool serves() const override { return true; }
+  std::vector<Kv> kv(std::int64_t& ending) const override;
+  void limit_kv(std::uint64_t loop, std::int64_t bytes) override;
+
  private:
   struct Backbone {
     BackboneLoad load = BackboneLoad::kLoaded;
@@ -125,6 +130,7 @@ class AgentFunctions {
     AgentCommand start;
     // Null: its backbone or its adapter comes, or it never started.
     std::unique_ptr<TenantLoop> loop;
+    std::uint64_t number = 0;  // of the loop; the gateway's numbers come again in a later session
     std::int32_t adapter = -1;
     std::int32_t vocab_size = 0;
     // Shared: a job that prepares some of it outlives the instance. The loop leaves it alone
@@ -176,7 +182,9 @@ class AgentFunctions {
   std::optional<std::vector<PlannedBackbone>> plan_;  // none: all stays as it is
   std::map<Coming, Way> coming_;
   std::map<std::uint64_t, Instance> instances_;
-  std::int32_t ending_ = 0;  // processes that still end
+  std::uint64_t loops_ = 0;     // that were started
+  std::int32_t ending_ = 0;     // processes that still end
+  std::int64_t ending_kv_ = 0;  // KV memory that these hold
   std::function<void()> all_ended_;
   std::optional<Duration> offset_;  // of this clock to the gateway's
 };

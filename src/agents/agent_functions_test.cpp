@@ -249,6 +249,42 @@ TEST_F(AgentFunctionsTest, AMissingAdapterIsFetchedFirst) {
   EXPECT_THAT(machine_.alive, SizeIs(1));
 }
 
+TEST_F(AgentFunctionsTest, KvMemoryIsThatOfTheFunctionsAndOfThoseThatEnd) {
+  machine_.ends_at_once = false;
+  std::int64_t ending = -1;
+  EXPECT_THAT(functions_.kv(ending), IsEmpty());
+  EXPECT_EQ(ending, 0);
+  ASSERT_TRUE(start(1));
+  HandLoop* const first = machine_.last;
+  ASSERT_TRUE(start(2));
+  HandLoop* const second = machine_.last;
+  first->kv_held = 70;
+  second->kv_held = 30;
+  auto all = functions_.kv(ending);
+  ASSERT_THAT(all, SizeIs(2));
+  functions_.limit_kv(all[1].loop, 500);
+  EXPECT_EQ(first->kv_limit, 0);
+  EXPECT_EQ(second->kv_limit, 500);
+  EXPECT_EQ(functions_.kv(ending)[1].kv.held, 30);
+  // Its process still has the memory.
+  end(1);
+  EXPECT_THAT(functions_.kv(ending), SizeIs(1));
+  EXPECT_EQ(ending, 70);
+  // The gateway's number comes again, and is another function.
+  ASSERT_TRUE(start(1));
+  functions_.limit_kv(all[0].loop, 500);
+  EXPECT_EQ(machine_.last->kv_limit, 0);
+  machine_.end_processes();
+  EXPECT_THAT(functions_.kv(ending), SizeIs(2));
+  EXPECT_EQ(ending, 0);
+}
+
+// An agent divides the memory of its machine itself.
+TEST_F(AgentFunctionsTest, AGatewayDoesNotLimitTheKvMemoryOfAnAgent) {
+  ASSERT_TRUE(start(1));
+  EXPECT_FALSE(frame(1, KvLimitFrame{1 << 20}));
+}
+
 TEST_F(AgentFunctionsTest, AllHaveEndedOnceNoProcessIsLeft) {
   machine_.ends_at_once = false;
   ASSERT_TRUE(start(1));

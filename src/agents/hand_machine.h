@@ -25,6 +25,7 @@ class HandLoop final : public TenantLoop {
   void set_tenant(const std::string& name) override { tenant = name; }
   FunctionUse use() const override { return {std::chrono::milliseconds(5), 77}; }
   void limit_kv(std::int64_t bytes) override { kv_limit = bytes; }
+  FunctionKv kv() const override { return {.limit = kv_limit, .held = kv_held}; }
   Status submit(Request request) override {
     if (refuses) return resource_exhausted("full");
     requests.push_back(std::move(request));
@@ -63,6 +64,7 @@ class HandLoop final : public TenantLoop {
   std::vector<Request> requests;
   std::vector<RequestId> cancelled;
   std::int64_t kv_limit = 0;
+  std::int64_t kv_held = 0;
   bool refuses = false;
   EngineState now = EngineState::kLoading;
   std::optional<Error> reason;

@@ -83,8 +83,6 @@ void RemoteLoop::ask_progress() {
   post(AskProgressFrame{});
 }
 
-void RemoteLoop::limit_kv(std::int64_t bytes) { post(KvLimitFrame{bytes}); }
-
 void RemoteLoop::take(OutputBatch& batch) {
   batch.clear();
   std::swap(batch, pending_);

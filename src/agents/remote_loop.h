@@ -72,7 +72,8 @@ class RemoteLoop final : public TenantLoop {
   // Starts the instance, which is of this tenant.
   void set_tenant(const std::string& tenant) override;
   FunctionUse use() const override;
-  void limit_kv(std::int64_t bytes) override;
+  // Nothing: an agent divides the KV memory of its machine itself.
+  void limit_kv(std::int64_t /*bytes*/) override {}
   Status submit(Request request) override;
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;

@@ -29,12 +29,13 @@ def agents_url(gateway):
 class Agent:
     """One process; stop() ends it by SIGTERM and checks its exit status."""
 
-    def __init__(self, url, token_file, *options, name="one", prefix=()):
+    def __init__(self, url, token_file, *options, name="one", memory="64MiB", prefix=()):
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-agent-")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
         line = [*prefix, BINARY, "agent", "--join", url, "--token-file", token_file, "--name", name,
-                "--sandbox", "best-effort", "--kv-cache-memory", "64MiB", "--threads", "2",
-                *options]
+                "--sandbox", "best-effort", "--threads", "2", *options]
+        if memory:
+            line += ["--kv-cache-memory", memory]
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=stderr,
                                             stderr=stderr)

@@ -120,12 +120,3 @@ def test_options_that_are_refused(config, options, said):
                           timeout=LONG_WAIT * PATIENCE)
     assert done.returncode in (2, 109), done
     assert said in done.stderr
-
-
-def test_an_agent_has_one_size():
-    done = subprocess.run([BINARY, "agent", "--join", "http://127.0.0.1:1", "--token-file",
-                           "/nonexistent", "--kv-cache-memory", "32MiB-64MiB"],
-                          capture_output=True, text=True, check=False,
-                          timeout=LONG_WAIT * PATIENCE)
-    assert done.returncode == 2, done
-    assert "MIN-MAX is for serve and gateway" in done.stderr
