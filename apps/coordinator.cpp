@@ -1,6 +1,7 @@
 #include "apps/coordinator.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/random.h>
 
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "apps/exit_code.h"
+#include "apps/gateway_member.h"
 #include "apps/option_values.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -85,8 +87,8 @@ Result<std::unique_ptr<CoordinatorState>> make_state(const CoordinatorArguments&
 }
 
 // So that the next coordinator need not wait for the lease to end.
-void hand_over(const CoordinatorArguments& arguments, const EtcdCall& resign) {
-  const auto answer = ask_etcd(arguments.etcd, resign);
+void hand_over(EtcdMembers& members, const EtcdCall& resign) {
+  const auto answer = ask_etcd(members, resign);
   if (!answer) log_warning(fmt::format("--etcd: {}", answer.error().message));
 }
 
@@ -101,9 +103,11 @@ Status coordinate(const CoordinatorArguments& arguments) {
   ASSIGN_OR_RETURN(BearerToken token, BearerToken::load(arguments.token_file));
   const SystemClock clock;
   http::EventLoop loop;
+  std::unique_ptr<EtcdMembers> members;
   std::unique_ptr<EtcdClient> etcd;
   if (!arguments.etcd.empty()) {
-    auto opened = EtcdClient::open(loop, arguments.etcd);
+    ASSIGN_OR_RETURN(members, etcd_members(arguments.etcd));
+    auto opened = EtcdClient::open(loop, *members);
     if (!opened) return tl::unexpected(with_context("--etcd", std::move(opened).error()));
     etcd = *std::move(opened);
   }
@@ -122,11 +126,11 @@ Status coordinate(const CoordinatorArguments& arguments) {
   };
   tick();
   fmt::print(stderr, "coordinator: listening on http://{}:{}; {}\n", arguments.host, server->port(),
-             etcd ? fmt::format("its state is in etcd at {}", arguments.etcd)
+             etcd ? fmt::format("its state is in etcd at {}", fmt::join(arguments.etcd, ", "))
                   : fmt::format("nothing is granted for {} s", arguments.expiry_s));
   tell_service_manager("READY=1\nSTATUS=lending memory");
   loop.run();
-  if (const auto resign = state->resign()) hand_over(arguments, *resign);
+  if (const auto resign = state->resign()) hand_over(*members, *resign);
   return {};
 }
 
@@ -146,9 +150,12 @@ CLI::App* add_coordinator(CLI::App& root, CoordinatorArguments& arguments) {
                    "DEVICE=SIZE: memory that parties of this device divide, beside what each has "
                    "for itself, such as cpu=1GiB; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--etcd", arguments.etcd,
-                      "keep the state in etcd 3.4 or later, such as http://127.0.0.1:2379; of "
-                      "several coordinators one leads");
+  command
+      ->add_option("--etcd", arguments.etcd,
+                   "keep the state in etcd 3.4 or later, such as http://127.0.0.1:2379; several "
+                   "members with commas between them; of several coordinators one leads")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--etcd-prefix", arguments.etcd_prefix,
                       "of the keys in etcd (default /sluice/lending)");
   command

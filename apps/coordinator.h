@@ -17,7 +17,7 @@ struct CoordinatorArguments {
   std::string token_file;
   std::vector<std::string> budgets;  // DEVICE=SIZE
   double expiry_s = 10;
-  std::string etcd;  // URL; empty: the state is in memory only
+  std::vector<std::string> etcd;  // URLs of members; empty: the state is in memory only
   std::string etcd_prefix = "/sluice/lending";
 };
 

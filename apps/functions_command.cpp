@@ -15,8 +15,9 @@ Result<EtcdOutcome> publish(const FunctionsArguments& arguments) {
   RETURN_IF_ERROR(check_etcd_prefix(arguments.group.prefix));
   RETURN_IF_ERROR(load_functions(arguments.file));
   ASSIGN_OR_RETURN(const std::string text, read_file(arguments.file, GatewayGroup::kMaxFunctions));
-  auto answer = ask_etcd(arguments.group.etcd,
-                         publish_functions(arguments.group.prefix, text, Publish::kAlways));
+  ASSIGN_OR_RETURN(const auto members, etcd_members(arguments.group.etcd));
+  auto answer =
+      ask_etcd(*members, publish_functions(arguments.group.prefix, text, Publish::kAlways));
   if (!answer) return with_context("--etcd", std::move(answer).error());
   return parse_etcd_outcome(*answer);
 }
@@ -24,7 +25,10 @@ Result<EtcdOutcome> publish(const FunctionsArguments& arguments) {
 void add_etcd_options(CLI::App& command, GroupArguments& arguments, const std::string& group) {
   command
       .add_option("--etcd", arguments.etcd,
-                  "etcd 3.4 or later that several gateways share, such as http://127.0.0.1:2379")
+                  "etcd 3.4 or later that several gateways share, such as http://127.0.0.1:2379; "
+                  "several members with commas between them")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->group(group);
   command
       .add_option("--etcd-prefix", arguments.prefix,

@@ -92,8 +92,8 @@ class Gateway {
     ASSIGN_OR_RETURN(agents_, GatewayAgents::open(arguments_.agents, hub_options(), loop_, clock_,
                                                   [this] { agents_changed(); }));
     if (agents_) host_.set_agents(agents_->hub());
-    ASSIGN_OR_RETURN(member_, GatewayMember::open(arguments_.group, std::move(joined_),
-                                                  group_usage_, loop_, clock_, group_parts()));
+    ASSIGN_OR_RETURN(member_, GatewayMember::open(std::move(joined_), group_usage_, loop_, clock_,
+                                                  group_parts()));
     group_usage_ = {};
     if (member_) {
       usage_.set_group(member_->usage_group());

@@ -53,6 +53,12 @@ Status check_etcd_prefix(const std::string& prefix) {
       fmt::format("--etcd-prefix is '{}'; it must not be empty, nor end with a slash", prefix));
 }
 
+Result<std::unique_ptr<EtcdMembers>> etcd_members(const std::vector<std::string>& addresses) {
+  auto urls = EtcdMembers::parse(addresses);
+  if (!urls) return with_context("--etcd", std::move(urls).error());
+  return std::make_unique<EtcdMembers>(*std::move(urls));
+}
+
 Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
                                                const std::string& functions_path,
                                                const Clock& clock) {
@@ -61,11 +67,12 @@ Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
     return invalid_argument("--name is for several gateways; it needs --etcd URL");
   }
   JoinedGroup joined;
+  ASSIGN_OR_RETURN(joined.etcd, etcd_members(arguments.etcd));
   ASSIGN_OR_RETURN(joined.options, group_options(arguments));
   // One that is wrong must not become the group's.
   RETURN_IF_ERROR(load_functions(functions_path));
   ASSIGN_OR_RETURN(const std::string own, read_file(functions_path, GatewayGroup::kMaxFunctions));
-  const GroupCalls calls{[&](const EtcdCall& call) { return ask_etcd(arguments.etcd, call); },
+  const GroupCalls calls{[&](const EtcdCall& call) { return ask_etcd(*joined.etcd, call); },
                          [](Duration time) { std::this_thread::sleep_for(time); }};
   auto start = join_group(joined.options, own, calls, clock);
   if (!start) return with_context("--etcd", std::move(start).error());
@@ -73,14 +80,13 @@ Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
   return std::optional(std::move(joined));
 }
 
-Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments& arguments,
-                                                           std::optional<JoinedGroup> joined,
+Result<std::unique_ptr<GatewayMember>> GatewayMember::open(std::optional<JoinedGroup> joined,
                                                            const GroupUsageStart& usage,
                                                            http::EventLoop& loop,
                                                            const Clock& clock, const Parts& parts) {
   if (!joined) return std::unique_ptr<GatewayMember>();
-  std::unique_ptr<GatewayMember> member(new GatewayMember(arguments, loop, parts));
-  auto etcd = EtcdClient::open(loop, arguments.etcd);
+  std::unique_ptr<GatewayMember> member(new GatewayMember(std::move(joined->etcd), loop, parts));
+  auto etcd = EtcdClient::open(loop, *member->members_);
   if (!etcd) return with_context("--etcd", std::move(etcd).error());
   member->etcd_ = *std::move(etcd);
   member->name_ = joined->options.name;
@@ -89,7 +95,8 @@ Result<std::unique_ptr<GatewayMember>> GatewayMember::open(const GroupArguments&
   member->usage_ = std::make_unique<GroupUsage>(
       UsagePublisherOptions{joined->options.prefix, joined->options.name, joined->options.process,
                             usage.store},
-      usage.rows, [url = arguments.etcd](const EtcdCall& call) { return ask_etcd(url, call); },
+      usage.rows,
+      [&members = *member->members_](const EtcdCall& call) { return ask_etcd(members, call); },
       clock);
   member->group_ = std::make_unique<GatewayGroup>(std::move(joined->options), joined->start,
                                                   *member->etcd_, clock, *member);
@@ -209,7 +216,7 @@ void GatewayMember::stop() {
   usage_->stop();  // while the name is this process's
   const auto resign = group_->resign();
   if (!resign) return;
-  if (const auto answer = ask_etcd(url_, *resign); !answer) {
+  if (const auto answer = ask_etcd(*members_, *resign); !answer) {
     log_warning(fmt::format("--etcd: {}", answer.error().message));
   }
 }

@@ -12,11 +12,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "etcd/etcd_client.h"
+#include "etcd/etcd_members.h"
 #include "gateway/usage_book.h"
 #include "gateway/usage_report.h"
 #include "gateway_group/gateway_group.h"
@@ -31,16 +33,18 @@ namespace sluice {
 
 // As given; empty = not given.
 struct GroupArguments {
-  std::string etcd;  // URL
+  std::vector<std::string> etcd;  // URLs of the cluster's members
   std::string prefix = "/sluice/gateways";
   std::string name;
 };
 
 // Errors name the option.
 Status check_etcd_prefix(const std::string& prefix);
+Result<std::unique_ptr<EtcdMembers>> etcd_members(const std::vector<std::string>& addresses);
 
 // A gateway that has joined its group and does not serve yet.
 struct JoinedGroup {
+  std::unique_ptr<EtcdMembers> etcd;
   GroupOptions options;
   GroupStart start;
 };
@@ -79,8 +83,7 @@ class GatewayMember final : public GatewayGroup::Listener {
   };
 
   // Null without a group.
-  static Result<std::unique_ptr<GatewayMember>> open(const GroupArguments& arguments,
-                                                     std::optional<JoinedGroup> joined,
+  static Result<std::unique_ptr<GatewayMember>> open(std::optional<JoinedGroup> joined,
                                                      const GroupUsageStart& usage,
                                                      http::EventLoop& loop, const Clock& clock,
                                                      const Parts& parts);
@@ -99,8 +102,8 @@ class GatewayMember final : public GatewayGroup::Listener {
   void stop();
 
  private:
-  GatewayMember(const GroupArguments& arguments, http::EventLoop& loop, const Parts& parts)
-      : url_(arguments.etcd), loop_(loop), parts_(parts) {}
+  GatewayMember(std::unique_ptr<EtcdMembers> members, http::EventLoop& loop, const Parts& parts)
+      : members_(std::move(members)), loop_(loop), parts_(parts) {}
   void tick();
   std::string day() const;
   GatewayUse use() override;
@@ -109,7 +112,7 @@ class GatewayMember final : public GatewayGroup::Listener {
   void on_lost(const std::string& cause) override;
   void on_fenced() override { parts_.fenced(); }
 
-  const std::string url_;
+  const std::unique_ptr<EtcdMembers> members_;
   http::EventLoop& loop_;
   const Parts parts_;
   std::unique_ptr<EtcdClient> etcd_;

@@ -1,18 +1,32 @@
 #include "etcd/ask_etcd.h"
 
+#include <fmt/format.h>
+
 #include "etcd/etcd_client.h"
 #include "http/fetch.h"
 
 namespace sluice {
 
-Result<std::string> ask_etcd(const std::string& url, const EtcdCall& call) {
-  http::HttpClientOptions options;
-  ASSIGN_OR_RETURN(options.url, http::parse_base_url(url));
-  options.connect_timeout = options.silence_timeout = EtcdClient::kAnswerTime;
-  ASSIGN_OR_RETURN(http::Answer answer,
-                   http::fetch(options, {.method = "POST", .path = call.path, .body = call.body}));
-  if (answer.status != 200) return unavailable(etcd_error_text(answer.status, answer.body));
-  return std::move(answer.body);
+Result<std::string> ask_etcd(EtcdMembers& members, const EtcdCall& call) {
+  Error failure;
+  for (std::size_t tries = 0; tries < members.size(); ++tries) {
+    const std::size_t member = members.current();
+    http::HttpClientOptions options;
+    options.url = members.url(member);
+    options.connect_timeout = options.silence_timeout = EtcdClient::kAnswerTime;
+    auto answer = http::fetch(options, {.method = "POST", .path = call.path, .body = call.body});
+    if (answer && !is_member_failure(answer->status)) {
+      members.answered(member);
+      if (answer->status == 200) return std::move(answer->body);
+      return unavailable(etcd_error_text(answer->status, answer->body));
+    }
+    Error error = answer ? member_failure(members.url(member), answer->status, answer->body)
+                         : std::move(answer).error();
+    members.failed(member, error.message);
+    if (tries > 0) error.message = fmt::format("{}; {}", failure.message, error.message);
+    failure = std::move(error);
+  }
+  return failure;
 }
 
 }  // namespace sluice

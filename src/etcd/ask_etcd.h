@@ -5,12 +5,14 @@
 #include <string>
 
 #include "base/result.h"
+#include "etcd/etcd_members.h"
 #include "etcd/etcd_message.h"
 
 namespace sluice {
 
 // The body of an answer with status 200; errors are those of EtcdCalls, after at most a few
-// seconds.
-Result<std::string> ask_etcd(const std::string& url, const EtcdCall& call);
+// seconds for each member. If a member does not answer, the call is sent to the next one: etcd may
+// do the call more than once.
+Result<std::string> ask_etcd(EtcdMembers& members, const EtcdCall& call);
 
 }  // namespace sluice

@@ -350,6 +350,60 @@ def test_gateways_go_on_through_a_restart_of_etcd(etcd, start, by):
     assert first.process.poll() is None and second.process.poll() is None
 
 
+def nobody():
+    return f"http://127.0.0.1:{free_port()}"
+
+
+def test_a_dead_first_member_of_etcd(tmp_path, etcd, start):
+    """The option may be repeated or have commas; calls before and during the run go on."""
+    with_comma = f"{nobody()},{etcd.url}"
+    first = start("one", url=with_comma)
+    second = start("two", url=nobody(), options=("--etcd", etcd.url))
+    await_group(2, first, second)
+    for server in (first, second):
+        said = server.stderr()
+        assert f"trying the member at 127.0.0.1 port {etcd.port}" in said, said
+        assert f"the member at 127.0.0.1 port {etcd.port} answers" in said, said
+        assert said.count("trying the member at") == 1, said
+    folder = tmp_path / "new"
+    folder.mkdir()
+    renamed = ('name = "pirate"', 'name = "corsair"')
+    changed = write_config(folder, NOT_IDLE_SOON, *NO_GOALS, renamed)
+    done = subprocess.run([BINARY, "functions", "publish", str(changed), "--etcd", with_comma],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "trying the member at" in done.stderr, done
+    for server in (first, second):
+        await_that(lambda server=server: answered(server, model="corsair"))
+
+
+def test_a_member_of_etcd_dies_meanwhile(etcd, start):
+    """Each member is a wire to the same etcd. The name's lease goes on, and so does the usage."""
+    wires = [Wire(etcd.port), Wire(etcd.port)]
+    first = start("one", url=",".join(wire.url for wire in wires))
+    second = start("two")
+    await_group(2, first, second)
+    for dead, alive in (wires, reversed(wires)):
+        port = alive.at.rpartition(":")[2]
+        alive.cut(False)
+        dead.cut(True)
+        await_that(lambda port=port: f"the member at 127.0.0.1 port {port} answers"
+                   in first.stderr())
+        end = time.monotonic() + 6  # a lease has 5 s
+        while time.monotonic() < end:
+            assert metric(first, "etcd_lost") == 0
+            assert metric(second, "group_size") == 2
+            time.sleep(0.2)
+    assert answered(first) == 1
+    await_that(lambda: usage_of(second, "b").json()["total"]["requests"] == 1)
+    for wire in wires:
+        wire.cut(True)
+    await_that(lambda: metric(first, "etcd_lost") == 1)
+    wires[1].cut(False)
+    await_that(lambda: metric(first, "etcd_lost") == 0)
+    for wire in wires:
+        wire.end()
+
+
 def test_a_gateway_does_not_start_without_etcd(tmp_path):
     said = refused_start(tmp_path, "one", f"http://127.0.0.1:{free_port()}")
     assert "trying again" in said and "--etcd: " in said, said
@@ -366,6 +420,8 @@ def test_options_are_checked(tmp_path):
     config = write_config(tmp_path)
     for options, text in ((("--name", "x"), "--etcd"),
                           (("--etcd", "http://127.0.0.1:1", "--name", "a/b"), "--name"),
+                          (("--etcd", "http://127.0.0.1:1,127.0.0.1:2"), "'127.0.0.1:2' is not an "
+                           "address of etcd"),
                           (("--etcd", "http://127.0.0.1:1", "--etcd-prefix", "/x/"),
                            "--etcd-prefix")):
         done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0",

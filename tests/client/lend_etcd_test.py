@@ -16,7 +16,7 @@ import urllib.request
 import pytest
 from etcd_process import WAIT, Etcd, await_that
 from jumping_clock import JumpingClock, needs_faketime
-from serving import BINARY, ROOT
+from serving import BINARY, ROOT, free_port
 from wire import Wire
 
 pytestmark = pytest.mark.skipif(shutil.which("etcd") is None,
@@ -189,6 +189,27 @@ def test_a_restart_of_etcd_loses_nothing(etcd, start, by):
     await_that(lambda: first.leads() and first.grants())
     assert party.beat()
     assert first.lent() == 600
+
+
+def test_a_leader_leads_on_when_a_member_of_etcd_dies(etcd, start):
+    """The first member is dead from the start, the second one dies meanwhile. A second coordinator
+    waits."""
+    wire = Wire(etcd.port)
+    first = start(f"http://127.0.0.1:{free_port()},{wire.url},{etcd.url}")
+    party = first_loan(first)
+    epoch = party.epoch
+    second = start()
+    wire.cut(True)
+    for _ in range(20):
+        assert party.borrow(1) == 1
+        time.sleep(0.2)
+    assert first.leads() and not second.leads()
+    assert party.beat() and party.epoch == epoch
+    first.stop()  # which gives leadership back through the member that lives
+    await_that(second.leads)
+    party.at = second
+    assert party.beat()
+    wire.end()
 
 
 def test_a_leader_that_is_cut_off_stops_before_another_leads(etcd, start):
