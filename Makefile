@@ -38,7 +38,7 @@ help:
 	@echo "make asan-all  the same with the tests of the program and of its clients"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
-	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|kill|kv-kill|gateway-kill|agent-kill|etcd-kill|gateway-soak|"
+	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|kill|kv-kill|gateway-kill|agent-kill|etcd-kill|ray-kill|gateway-soak|"
 	@echo "               soak|snapshot-kill|clients|lend-pages|lend-partition|lend-clock|agent-partition|etcd"
 	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
@@ -198,6 +198,15 @@ $(OTHER_VENVS:%=build/%/stamp): \
 	@test -x build/venv-$*/bin/pip || { mkdir -p build; python3 -m venv build/venv-$*; }
 	build/venv-$*/bin/pip -q --disable-pip-version-check install --no-compile \
 	  -r tools/requirements-$*.txt
+	@touch $@
+
+# Ray, for make campaign NAME=ray-kill: 250 MB.
+.PHONY: venv-ray
+venv-ray: build/venv-ray/stamp
+build/venv-ray/stamp: examples/ray/requirements.txt
+	@tools/install.sh test
+	@test -x build/venv-ray/bin/pip || { mkdir -p build; python3 -m venv build/venv-ray; }
+	build/venv-ray/bin/pip -q --disable-pip-version-check install --no-compile -r $<
 	@touch $@
 
 .PHONY: clean

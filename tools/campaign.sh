@@ -20,6 +20,7 @@
 #   gateway-kill   kill -9 of a gateway and its functions at any moment, under load; reads the bill
 #   agent-kill     the same with two agents, which are killed and stopped, too
 #   etcd-kill      agent-kill with three members of etcd, which are killed, too
+#   ray-kill       etcd-kill with two Ray nodes, whose raylets, processes and agents are killed, too
 #   gateway-soak   gateway-kill without kills of the gateway: its memory does not grow
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
@@ -28,7 +29,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,27s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,28s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -167,6 +168,12 @@ run_etcd_kill() {
   run_kill tools/gateway_kill.py --agents 2 --etcd
 }
 
+run_ray_kill() {
+  tools/install.sh campaigns
+  make venv-ray
+  run_kill tools/gateway_kill.py --agents 2 --etcd --ray
+}
+
 # ---------------------------------------------------------------- soak
 
 # Resident memory of the server may grow by so much after the first round.
@@ -292,6 +299,7 @@ case $name in
   gateway-kill) run_kill tools/gateway_kill.py ;;
   agent-kill) run_kill tools/gateway_kill.py --agents 2 ;;
   etcd-kill) run_etcd_kill ;;
+  ray-kill) run_ray_kill ;;
   gateway-soak) run_kill tools/gateway_kill.py --soak ;;
   soak) run_soak ;;
   clients) run_clients ;;

@@ -1,5 +1,6 @@
 """The members of etcd that tools/gateway_kill.py kills."""
 
+import contextlib
 import json
 import os
 import random
@@ -44,7 +45,7 @@ class EtcdMembers:
         self.clients, self.peers = ports[:MEMBERS], ports[MEMBERS:]
         self.folder, self.kills = folder, 0
         self.members = [self.start(i) for i in range(MEMBERS)]
-        self.url = f"http://127.0.0.1:{self.clients[0]}"
+        self.urls = ",".join(f"http://127.0.0.1:{port}" for port in self.clients)
         await_that(self.is_healthy, "etcd answers")
 
     def start(self, index):
@@ -57,15 +58,20 @@ class EtcdMembers:
                  "--advertise-client-urls", client, "--listen-peer-urls", peer,
                  "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster], log)
 
+    def ask(self, path, body=None):
+        """The answer of the first member that answers; None: no member does."""
+        for port in self.clients:
+            call = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body)
+            with contextlib.suppress(OSError), urllib.request.urlopen(call, timeout=5) as answer:
+                return json.load(answer)
+        return None
+
     def is_healthy(self):
-        try:
-            with urllib.request.urlopen(self.url + "/health", timeout=1) as answer:
-                return b"true" in answer.read()
-        except OSError:
-            return False
+        health = self.ask("/health")
+        return health is not None and health["health"] == "true"
 
     def hit_one(self, rng):
-        """Kills a member; it is back after a while. The gateway speaks to the first one."""
+        """Kills a member; it is back after a while."""
         index = rng.randrange(MEMBERS)
         self.members[index].kill()
         self.members[index].wait()
@@ -73,14 +79,10 @@ class EtcdMembers:
         time.sleep(rng.uniform(0, 2))
         self.members[index] = self.start(index)
 
-    def leases(self):
-        call = urllib.request.Request(self.url + "/v3/lease/leases", b"{}")
-        try:
-            with urllib.request.urlopen(call, timeout=5) as answer:
-                return json.load(answer).get("leases", [])
-        except OSError:
-            return ["etcd does not answer"]
+    def has_no_lease(self):
+        leases = self.ask("/v3/lease/leases", b"{}")
+        return leases is not None and not leases.get("leases")
 
     def check_end(self):
         """A gateway that has ended leaves no lease behind."""
-        await_that(lambda: not self.leases(), "no lease is left in etcd")
+        await_that(self.has_no_lease, "no lease is left in etcd")

@@ -2,7 +2,7 @@
 """Kills processes of `sluice gateway` at random moments under load, and reads its bill.
 
     tools/gateway_kill.py SLUICE MODEL SECONDS SEED [--rounds N] [--soak] [--agents N]
-                          [--etcd]
+                          [--etcd] [--ray]
 
 A round kills one process with SIGKILL: mostly a function or a warm worker, every tenth time the
 gateway, which takes all of them along; then another gateway follows, with the same file of usage.
@@ -17,10 +17,13 @@ and nothing that was ever read.
 stop them for a while; another process of the same name follows. They outlive their gateway, and end
 their functions then.
 --etcd: the gateway has a cluster of three etcd members, which rounds kill, too.
+--ray: functions run also on agents that Ray keeps on two nodes (ray_nodes.py). Rounds kill raylets,
+whole nodes, actors and agents there. In the end each node must have an agent again.
 Exit status 1 if something was found.
 """
 
 import bisect
+import functools
 import hashlib
 import http.client
 import json
@@ -32,10 +35,12 @@ import tempfile
 import threading
 import time
 
+import ray_nodes
+from etcd_members import EtcdMembers, await_that
+from hosts import enter_own_network
 from kill_campaign import (KEYS, PATIENCE, PROCESSES, SERVER_EVERY, Counter, Failure, Load, Server,
                            arguments_of, bodies, control_groups, expected_texts, kill_one,
                            left_groups, run_under_load)
-from etcd_members import EtcdMembers
 from ready_server import free_port
 
 ADMIN = "sk-kill-admin-0123456789"
@@ -94,17 +99,18 @@ class Calls:
 class Gateway(Server):
     """One gateway and the calls that it gets."""
 
-    def __init__(self, arguments, folder, agents=None,  # pylint: disable=super-init-not-called
-                 etcd=None):
+    def __init__(self, arguments, folder, parts):  # pylint: disable=super-init-not-called
+        agents, etcd, ray = parts
         self.port = free_port()
         self.calls = Calls()
         options = ["--max-functions", "4", "--warm-workers", "1"]
         if agents:
             options = ["--max-functions", "2", "--agents", agents.address, "--agents-token-file",
-                       agents.token, "--agents-expiry", str(AGENT_EXPIRY)]
+                       agents.token, "--agents-expiry", str(AGENT_EXPIRY),
+                       *agents.options_of("gateway", "--agents-ssl")]
         if etcd:
-            options += ["--etcd", etcd.url, "--name", "killed"]
-        self.machines = 1 + (len(agents.list) if agents else 0)
+            options += ["--etcd", etcd.urls, "--name", "killed"]
+        self.machines = 1 + (len(agents.list) if agents else 0) + (len(ray.nodes) if ray else 0)
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(folder, "said"), "w+", encoding="utf-8")
         self.started = time.monotonic()
@@ -127,21 +133,32 @@ class Gateway(Server):
             self.calls.answered(key)
         return status, answer
 
-    def bill(self):
-        """({tenant: requests}, core seconds of all), of all days."""
+    def get(self, path):
+        """The JSON that an administrator gets."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
-            connection.request("GET", "/v1/usage?start_date=2020-01-01", None,
-                               {"Authorization": "Bearer " + ADMIN})
+            connection.request("GET", path, None, {"Authorization": "Bearer " + ADMIN})
             answer = connection.getresponse()
             text = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Failure(f"/v1/usage is not answered: {error}") from error
+            raise Failure(f"{path} is not answered: {error}") from error
         finally:
             connection.close()
         if answer.status != 200:
-            raise Failure(f"/v1/usage: status {answer.status}: {text}")
-        report = json.loads(text)
+            raise Failure(f"{path}: status {answer.status}: {text}")
+        return json.loads(text)
+
+    def await_joined(self, prefix, count):
+        """Waits until `count` agents whose names begin with `prefix` take functions."""
+        def joined():
+            agents = self.get("/gateway/state")["machine"]["agents"]
+            return sum(agent["name"].startswith(prefix) and agent["state"] == "open"
+                       for agent in agents) == count
+        await_that(joined, f"{count} agents named {prefix}... have joined")
+
+    def bill(self):
+        """({tenant: requests}, core seconds of all), of all days."""
+        report = self.get("/v1/usage?start_date=2020-01-01")
         requests = dict.fromkeys(KEYS, 0)
         for row in report["data"]:
             if row["tenant"] is not None:
@@ -160,10 +177,7 @@ class Agent(Server):
         self.name = name
         self.said = open(  # pylint: disable=consider-using-with
             os.path.join(agents.folder, name), "w+", encoding="utf-8")
-        self.process = PROCESSES.start(
-            [agents.sluice, "agent", "--join", "http://" + agents.address, "--token-file",
-             agents.token, "--name", name, "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
-             "--max-functions", "2"], self.said)
+        self.process = PROCESSES.start([*agents.command, "--name", name], self.said)
 
     def await_log(self, text):
         end = time.monotonic() + PATIENCE
@@ -177,14 +191,23 @@ class Agents:
     """The agents of gateways that follow each other at one address."""
 
     def __init__(self, arguments, folder):
-        self.sluice, self.folder = arguments.sluice, folder
-        self.address = f"127.0.0.1:{free_port()}"
+        self.folder = folder
+        self.certificates = ray_nodes.Certificates(folder) if arguments.ray else None
+        host, scheme = (ray_nodes.GATEWAY, "https") if arguments.ray else ("127.0.0.1", "http")
+        self.address = f"{host}:{free_port()}"
         self.token = os.path.join(folder, "agents.token")
         with open(os.open(self.token, os.O_CREAT | os.O_WRONLY, 0o600), "w",
                   encoding="ascii") as stream:
             stream.write(AGENT_TOKEN)
+        self.command = [
+            os.path.abspath(arguments.sluice), "agent", "--join", f"{scheme}://{self.address}",
+            "--token-file", self.token, "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
+            "--max-functions", "2", *self.options_of("agent", "--ssl")]
         self.list = [Agent(self, f"agent-{i}") for i in range(arguments.agents)]
         self.kills = self.stops = 0
+
+    def options_of(self, name, prefix):
+        return self.certificates.options(name, prefix) if self.certificates else []
 
     def hit_one(self, rng):
         """Kills one, which takes its functions along, or a function of one, or stops one."""
@@ -205,13 +228,8 @@ class Agents:
         elif "joined: " in agent.log():  # a start fails if its first process is killed
             kill_one(agent, rng)
 
-    def await_idle(self):
-        """Without a gateway no function is left."""
-        end = time.monotonic() + PATIENCE
-        while left := [pid for agent in self.list for pid in agent.functions()]:
-            if time.monotonic() > end:
-                raise Failure(f"functions outlive their gateway: {left}")
-            time.sleep(0.02)
+    def functions(self):
+        return [pid for agent in self.list for pid in agent.functions()]
 
     def report(self):
         return f"{self.kills} agents killed, {self.stops} stopped for a while"
@@ -289,12 +307,24 @@ def pause(rng):
     time.sleep(rng.uniform(0.02, 0.6))
 
 
-def kill_functions(gateway, rng, load, bills, count, agents, etcd):
+def await_idle(parts):
+    """Without a gateway no function is left."""
+    end = time.monotonic() + PATIENCE
+    while left := [pid for part in parts for pid in part.functions()]:
+        if time.monotonic() > end:
+            raise Failure(f"functions outlive their gateway: {left}")
+        time.sleep(0.02)
+
+
+def kill_functions(gateway, rng, load, bills, count, parts):
     """Rounds of one gateway."""
+    agents, etcd, ray = parts
     for _ in range(SERVER_EVERY - 1):
         pause(rng)
         if etcd and rng.random() < 0.2:
             etcd.hit_one(rng)
+        elif ray and rng.random() < 0.3:
+            ray.hit_one(rng)
         elif agents and rng.random() < 0.6:
             agents.hit_one(rng)
         else:
@@ -309,16 +339,16 @@ def kill_functions(gateway, rng, load, bills, count, agents, etcd):
 
 
 def run(arguments, folder, load, bills, count, parts):
-    """Calls `count` after each round. `parts`: agents and etcd, or None."""
+    """Calls `count` after each round. `parts`: agents, etcd and Ray, or None."""
     rng = random.Random(arguments.seed)
     before = control_groups()
     end = time.monotonic() + arguments.seconds
-    agents, etcd = parts
-    gateway = Gateway(arguments, folder, agents, etcd)
+    agents, etcd, ray = parts
+    gateway = Gateway(arguments, folder, parts)
     memory = []
     while (count() < arguments.rounds if arguments.rounds else time.monotonic() < end):
         load.server = gateway
-        kill_functions(gateway, rng, load, bills, count, agents, etcd)
+        kill_functions(gateway, rng, load, bills, count, parts)
         if load.failures:
             break
         if arguments.soak:
@@ -329,15 +359,17 @@ def run(arguments, folder, load, bills, count, parts):
         killed_at = time.monotonic()
         gateway.end(signal.SIGKILL)
         count(1)
-        if agents:
-            agents.await_idle()
-        follower = Gateway(arguments, folder, agents, etcd)
+        await_idle([part for part in (agents, ray) if part])
+        follower = Gateway(arguments, folder, parts)
         bills.follow(gateway, killed_at, follower)
         gateway = follower
     load.server = None
     status, answer = gateway.complete("alice", next(iter(bodies())))
     if status != 200:
         raise Failure(f"status {status} after the last round: {answer}")
+    if ray:
+        ray.end(functools.partial(gateway.await_joined, "ray-"))
+        print(ray.report())
     if agents:
         agents.end()
         print(agents.report())
@@ -362,7 +394,8 @@ def check_memory(sizes):
 def run_with_parts(arguments, folder, load, bills, count):
     etcd = EtcdMembers(folder) if arguments.etcd else None
     agents = Agents(arguments, folder) if arguments.agents else None
-    run(arguments, folder, load, bills, count, (agents, etcd))
+    ray = ray_nodes.RayNodes(folder, agents.command) if arguments.ray else None
+    run(arguments, folder, load, bills, count, (agents, etcd, ray))
 
 
 def summary(rounds, load, bills):
@@ -377,7 +410,12 @@ def main():
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--agents", type=int, default=0)
     parser.add_argument("--etcd", action="store_true")
+    parser.add_argument("--ray", action="store_true", help="needs --agents")
     arguments = parser.parse_args()
+    if arguments.ray:
+        if not arguments.agents:
+            parser.error("--ray needs --agents")
+        enter_own_network(ray_nodes.GATEWAY)
     bills, rounds = Bills(), Counter()
     with tempfile.TemporaryDirectory() as folder:
         found, load = run_under_load(

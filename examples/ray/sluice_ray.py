@@ -8,8 +8,8 @@ A node offers its checkpoint by a custom resource:
     ray start --address HEAD:6379 --resources '{"sluice_demo": 1}'
 
 Each such node gets one actor, and the actor one agent, which is named after the node. Nodes that
-join later get one, too. Ray starts an actor again whose process dies, and the actor an agent that
-ends. The agent dies with its actor. SIGTERM and SIGINT drain all agents.
+join later get one, too. A node whose actor dies gets another actor, and an actor whose agent ends
+starts another agent. The agent dies with its actor. SIGTERM and SIGINT drain all agents.
 
 Ray's ports run code for everyone who reaches them: bind them to the cluster's own network
 (ray start --node-ip-address), and let no other machine into that network.
@@ -29,7 +29,7 @@ PAUSE_S = 1
 DRAIN_S = 60
 
 
-@ray.remote(num_cpus=0, max_restarts=-1)
+@ray.remote(num_cpus=0)
 class AgentActor:
     """Keeps one agent running on its node."""
 
@@ -38,23 +38,29 @@ class AgentActor:
         self.command = ["setpriv", "--pdeathsig", "KILL", *command]
         self.process = None
         self.draining = False
-        self.starts = 0
+        self.failure = ""
         self.thread = threading.Thread(target=self.keep, daemon=True)
         self.thread.start()
 
     def keep(self):
         while not self.draining:
-            with subprocess.Popen(self.command, stdin=subprocess.DEVNULL) as process:
-                self.starts += 1
-                self.process = process
-                if self.draining:
-                    process.terminate()
-                process.wait()
+            try:
+                self.run()
+            except OSError as error:
+                self.failure = str(error)
             time.sleep(PAUSE_S)
 
-    def look(self):
-        """The process's id, and how often one was started."""
-        return (self.process.pid if self.process else None), self.starts
+    def run(self):
+        with subprocess.Popen(self.command, stdin=subprocess.DEVNULL) as process:
+            self.process = process
+            if self.draining:
+                process.terminate()
+            if status := process.wait():
+                self.failure = f"'{self.command[3]}' ended with status {status}"
+
+    def last_failure(self):
+        """Why no agent could be started, or the last one ended; empty: it has not."""
+        return self.failure
 
     def drain(self):
         """Returns once the agent has left its gateway."""
@@ -77,19 +83,49 @@ def start_agent(node, resource, command):
         [*command, "--name", "ray-" + node[:24]])
 
 
-def follow_nodes(resource, command, stop):
-    """Agents on all nodes that are there, until `stop` is set; returns the actors by node."""
-    actors = {}
-    while not stop.is_set():
-        present = nodes_with(resource)
-        for node in set(actors) - present:
-            print(f"node {node[:8]} is gone, and its agent with it", flush=True)
-            del actors[node]
-        for node in present - set(actors):
-            actors[node] = start_agent(node, resource, command)
-            print(f"node {node[:8]} gets an agent", flush=True)
-        stop.wait(PAUSE_S)
-    return actors
+class Nodes:
+    """The actors of all nodes that have the resource."""
+
+    def __init__(self, resource, command):
+        self.resource, self.command = resource, command
+        self.actors = {}    # by node
+        self.asked = {}     # answers that are to come, by node: these end with their actor
+        self.failures = {}  # that were printed last, by node
+
+    def follow(self):
+        """Starts an actor on each node without one; forgets the actors that have died."""
+        present = nodes_with(self.resource)
+        for node in set(self.actors) - present:
+            self.forget(node, "the node is gone, and its agent with it")
+        for node in present - set(self.actors):
+            self.actors[node] = start_agent(node, self.resource, self.command)
+            say(node, "the node gets an agent")
+        for node in list(self.actors):
+            self.look_at(node)
+
+    def look_at(self, node):
+        if node not in self.asked:
+            self.asked[node] = self.actors[node].last_failure.remote()
+        if not ray.wait([self.asked[node]], timeout=0)[0]:
+            return
+        try:
+            failure = ray.get(self.asked.pop(node))
+        except ray.exceptions.RayActorError:
+            self.forget(node, "the actor is gone, and its agent with it")
+            return
+        if failure != self.failures.get(node, ""):
+            self.failures[node] = failure
+            say(node, failure)
+
+    def forget(self, node, why):
+        """Ray ends an actor without a handle, also one that waits to be started."""
+        say(node, why)
+        for parts in (self.actors, self.asked, self.failures):
+            parts.pop(node, None)
+
+
+def say(node, what):
+    print(f"node {node[:8]}: {what}", flush=True)
 
 
 def drain(actors):
@@ -99,7 +135,7 @@ def drain(actors):
         try:
             drained = ray.get(end, timeout=2 * DRAIN_S) and drained
         except ray.exceptions.RayActorError:
-            print(f"node {node[:8]} is gone, and its agent with it", flush=True)
+            say(node, "the actor is gone, and its agent with it")
     return drained
 
 
@@ -115,9 +151,12 @@ def main():
     ray.init(address=arguments.address, log_to_driver=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    actors = follow_nodes(arguments.resource, arguments.command, stop)
+    nodes = Nodes(arguments.resource, arguments.command)
+    while not stop.is_set():
+        nodes.follow()
+        stop.wait(PAUSE_S)
     print("draining all agents", flush=True)
-    drained = drain(actors)
+    drained = drain(nodes.actors)
     ray.shutdown()
     return 0 if drained else 1
 
