@@ -39,7 +39,7 @@ help:
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
 	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|kill|kv-kill|gateway-kill|agent-kill|etcd-kill|ray-kill|gateway-soak|"
-	@echo "               soak|snapshot-kill|clients|lend-pages|lend-partition|lend-clock|agent-partition|etcd"
+	@echo "               soak|snapshot-kill|clients|lend-pages|lend-partition|lend-clock|agent-partition|etcd|three-hosts"
 	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"

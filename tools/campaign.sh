@@ -14,6 +14,7 @@
 #   lend-partition networks that fail between two servers and their coordinator, in namespaces
 #   lend-clock     two servers and their coordinator while the wall clock jumps
 #   agent-partition networks that fail between a gateway and its agent, in namespaces
+#   three-hosts    the commands of docs/gateway-machines.md on three hosts, which are namespaces
 #   etcd           coordinators and gateways with a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
@@ -29,7 +30,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,28s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,29s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -174,6 +175,20 @@ run_ray_kill() {
   run_kill tools/gateway_kill.py --agents 2 --etcd --ray
 }
 
+run_three_hosts() {
+  tools/install.sh campaigns
+  make venv-ray
+  build "$preset" sluice
+  local options
+  for options in "" --ray; do
+    if ! tests/integration/three_hosts.py "build/$preset/apps/sluice" $options; then
+      result "FAILED"
+      return 1
+    fi
+  done
+  result "clean"
+}
+
 # ---------------------------------------------------------------- soak
 
 # Resident memory of the server may grow by so much after the first round.
@@ -304,6 +319,7 @@ case $name in
   soak) run_soak ;;
   clients) run_clients ;;
   lend-pages) run_lend_pages ;;
+  three-hosts) run_three_hosts ;;
   etcd) run_client_files lend_etcd_test.py gateway_group_test.py ;;
   lend-clock) run_client_files lend_clock_test.py ;;
   lend-partition) run_client_files lend_partition_test.py ;;
