@@ -17,7 +17,7 @@ struct Header {
 
 struct Request {
   std::string method;           // "GET"
-  std::string path;             // "/v1/models", as sent, without the query
+  std::string path;             // "/v1/models", without the query; a server's is normal_path()
   std::string query;            // after the '?'
   std::vector<Header> headers;  // as sent, in order
   std::string body;             // whole, chunked coding removed; at most HttpLimits::body_bytes

@@ -7,8 +7,20 @@
 
 namespace sluice::http {
 
+namespace {
+
+bool is_letter_or_digit(char c) {
+  return ascii::is_digit(c) || (ascii::lower(c) >= 'a' && ascii::lower(c) <= 'z');
+}
+
+bool is_unreserved(char c) {
+  return is_letter_or_digit(c) || std::string_view("-._~").find(c) != std::string_view::npos;
+}
+
+}  // namespace
+
 bool is_token_char(char c) {
-  return ascii::is_digit(c) || (ascii::lower(c) >= 'a' && ascii::lower(c) <= 'z') ||
+  return is_letter_or_digit(c) ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
@@ -54,6 +66,29 @@ std::optional<std::uint64_t> parse_chunk_size(std::string_view line) {
     return std::nullopt;
   }
   return size;
+}
+
+std::string normal_path(std::string_view path) {
+  std::string normal;
+  normal.reserve(path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      normal += path[i];
+      continue;
+    }
+    const std::string_view digits = path.substr(i + 1, 2);
+    unsigned char value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, value, 16);
+    if (digits.size() != 2 || error != std::errc() || stop != end) return std::string(path);
+    if (is_unreserved(static_cast<char>(value))) {
+      normal += static_cast<char>(value);
+    } else {
+      normal += path.substr(i, 3);
+    }
+    i += 2;
+  }
+  return normal;
 }
 
 bool list_has(std::string_view list, std::string_view word) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace sluice::http {
@@ -32,6 +33,11 @@ std::optional<std::uint64_t> parse_length(std::string_view value);
 
 // The line before a chunk: a hexadecimal size, and extensions, which are ignored.
 std::optional<std::uint64_t> parse_chunk_size(std::string_view line);
+
+// `path` with each escape of an unreserved character (a letter, a digit, "-._~") as that character:
+// both are the same path (RFC 3986, 6.2.2.2). All other escapes stay, "%2F" included, so that the
+// result has the segments of `path`. A path with a "%" that begins no escape stays as it is.
+std::string normal_path(std::string_view path);
 
 // Whether a list such as Connection's has the word, compared without case.
 bool list_has(std::string_view list, std::string_view word);

@@ -130,7 +130,7 @@ bool RequestParser::target(std::string_view text) {
     return refuse(400, "the request's target must begin with '/'");
   }
   const std::size_t question = text.find('?');
-  request_.path = text.substr(0, question);
+  request_.path = normal_path(text.substr(0, question));
   if (request_.path.empty()) request_.path = "/";
   if (question != std::string_view::npos) request_.query = text.substr(question + 1);
   return true;

@@ -112,6 +112,23 @@ TEST(RequestParser, ReadsTargets) {
   EXPECT_EQ(target("/a\x01").status, 400);
 }
 
+TEST(RequestParser, EscapesOfUnreservedCharactersAreTheSamePath) {
+  const auto path = [](const std::string& text) {
+    return parse_both_ways("GET " + text + " HTTP/1.1\r\nHost: h\r\n\r\n").request.path;
+  };
+  EXPECT_EQ(path("/v1/%6dodels"), "/v1/models");
+  EXPECT_EQ(path("/%76%31/%6D%6fdels?%6d"), "/v1/models");
+  EXPECT_EQ(path("/%41%7A%30%2D%2e%5F%7e"), "/Az0-._~");
+  // Segments stay what they are, and nothing is decoded twice.
+  EXPECT_EQ(path("/v1%2Fmodels"), "/v1%2Fmodels");
+  EXPECT_EQ(path("/v1%2fmodels"), "/v1%2fmodels");
+  EXPECT_EQ(path("/%256d"), "/%256d");
+  EXPECT_EQ(path("/a%3Fb%23c%20d%00%c3%a4%5C"), "/a%3Fb%23c%20d%00%c3%a4%5C");
+  for (const char* malformed : {"/%6d%", "/%6d%6", "/%6d%zz", "/%%36d", "/%6d%-1", "/%6d%+1"}) {
+    EXPECT_EQ(path(malformed), malformed);
+  }
+}
+
 TEST(RequestParser, KnowsWhetherTheConnectionStays) {
   const auto keeps = [](const std::string& version, const std::string& header) {
     return parse("GET / HTTP/" + version + "\r\nHost: h\r\n" + header + "\r\n").keep_alive;

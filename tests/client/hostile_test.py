@@ -494,8 +494,10 @@ def test_unknown_models_and_paths(server):
         answer = server.post(path, body | {"model": "no-such-model"})
         assert answer.status == 404 and answer.error()["code"] == "model_not_found"
     for path in ("/nowhere", "/v1", "/v1/", "//", "/v1/models/", "/../etc/passwd", "/%2e%2e/x",
+                 "/v1%2Fmodels", "/%2Fv1/models", "/v1/%256dodels",
                  "/index.html", "/favicon.ico?x=" + "y" * 5000):
         assert server.get(path).status == 404, path
+    assert server.get("/v1/%6dodels").body == server.get("/v1/models").body
 
 
 VALUES = ["null", "true", "0", "-1", "1.5", "1e400", "-1e400", "9223372036854775808",
