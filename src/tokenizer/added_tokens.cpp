@@ -244,16 +244,18 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokenText special,
     at = end;  // also after a match that is rejected below, as in the reference
     if (token.has(Flag::kSpecial) && special == SpecialTokenText::kIsText) continue;
     if (token.has(Flag::kSingleWord) && !is_single_word(text, begin, end)) continue;
+    // The text that an earlier token's rstrip absorbed has only spaces and is not searched again.
+    if (token.has(Flag::kRstrip) && begin < covered) end = std::max(end, covered);
+    if (token.has(Flag::kLstrip)) begin = std::max(begin, covered);
     while (token.has(Flag::kLstrip) && begin > covered) {
       const std::size_t previous = utf8::previous(text, begin);
       if (!is_at(text, previous, unicode::kSpace)) break;
       begin = previous;
     }
-    // The text that an earlier token's rstrip absorbed has only spaces and is not searched again.
-    if (token.has(Flag::kRstrip) && begin < covered) end = std::max(end, covered);
     while (token.has(Flag::kRstrip) && end < text.size() && is_at(text, end, unicode::kSpace)) {
       end += utf8::decode(text, end).bytes;
     }
+    if (begin >= end) continue;  // all of it was absorbed: no token, as in the reference
     if (covered < begin) out.push_back({covered, begin, -1});
     out.push_back({begin, end, token.id});
     covered = end;

@@ -115,7 +115,6 @@ void append_pieces(Parts& parts, SplitBehavior behavior, std::vector<TextRange>&
 
 struct StepRunner {
   std::string_view text;
-  TextStart start;
   PreTokenizerScratch& scratch;
 
   Result<std::string_view> split(const SplitStep& step) const {
@@ -149,31 +148,38 @@ struct StepRunner {
     return text;
   }
 
-  // Rewrites every piece by `rewrite(piece text, index, out)`.
-  template <class Rewrite>
-  std::string_view rewrite_pieces(const Rewrite& rewrite) const {
+  // Rewrites every piece: `start`(piece, whether it stands for the input's first character, out)
+  // puts something before it, and `map`(characters, out) replaces each character by itself.
+  template <class Start, class Map>
+  std::string_view rewrite_pieces(const Start& start, const Map& map) const {
     scratch.spare.clear();
-    for (std::size_t i = 0; i < scratch.pieces.size(); ++i) {
-      TextRange& piece = scratch.pieces[i];
+    std::size_t first_bytes = 0;
+    for (TextRange& piece : scratch.pieces) {
       const std::size_t begin = scratch.spare.size();
-      rewrite(text.substr(piece.begin, piece.end - piece.begin), i, scratch.spare);
+      const std::string_view old = text.substr(piece.begin, piece.end - piece.begin);
+      const std::size_t first =
+          std::min(scratch.first_bytes - std::min(scratch.first_bytes, piece.begin), old.size());
+      start(old, first > 0, scratch.spare);
+      map(old.substr(0, first), scratch.spare);
+      if (first > 0) first_bytes = scratch.spare.size();
+      map(old.substr(first), scratch.spare);
       piece = {begin, scratch.spare.size()};
     }
+    scratch.first_bytes = first_bytes;
     scratch.text.swap(scratch.spare);
     return scratch.text;
   }
 
   Result<std::string_view> operator()(const SplitStep& step) const { return split(step); }
   Result<std::string_view> operator()(const PrefixSpaceStep&) const {
-    return rewrite_pieces([](std::string_view piece, std::size_t, std::string& out) {
-      if (!piece.starts_with(' ')) out += ' ';
-      out += piece;
-    });
+    return rewrite_pieces(
+        [](std::string_view piece, bool, std::string& out) {
+          if (!piece.starts_with(' ')) out += ' ';
+        },
+        [](std::string_view part, std::string& out) { out += part; });
   }
   Result<std::string_view> operator()(const ByteLettersStep&) const {
-    return rewrite_pieces([](std::string_view piece, std::size_t, std::string& out) {
-      append_byte_letters(piece, out);
-    });
+    return rewrite_pieces([](std::string_view, bool, std::string&) {}, append_byte_letters);
   }
   Result<std::string_view> operator()(const WordsStep&) const {
     using unicode::kSpace;
@@ -218,20 +224,22 @@ struct StepRunner {
     return text;
   }
   Result<std::string_view> operator()(const MetaspaceStep& step) const {
-    return rewrite_pieces([&](std::string_view piece, std::size_t index, std::string& out) {
-      const bool starts = piece.starts_with(' ') || piece.starts_with(step.replacement);
-      const bool wanted =
-          step.scheme == PrependScheme::kAlways ||
-          (step.scheme == PrependScheme::kFirst && index == 0 && start == TextStart::kOfInput);
-      if (wanted && !starts) out += step.replacement;
-      for (const char c : piece) {
-        if (c == ' ') {
-          out += step.replacement;
-        } else {
-          out += c;
-        }
-      }
-    });
+    return rewrite_pieces(
+        [&](std::string_view piece, bool is_first, std::string& out) {
+          const bool starts = piece.starts_with(' ') || piece.starts_with(step.replacement);
+          const bool wanted = step.scheme == PrependScheme::kAlways ||
+                              (step.scheme == PrependScheme::kFirst && is_first);
+          if (wanted && !starts) out += step.replacement;
+        },
+        [&](std::string_view part, std::string& out) {
+          for (const char c : part) {
+            if (c == ' ') {
+              out += step.replacement;
+            } else {
+              out += c;
+            }
+          }
+        });
   }
 };
 
@@ -243,14 +251,14 @@ bool PreTokenizer::take_final_byte_letters() {
   return true;
 }
 
-Result<std::string_view> PreTokenizer::run(std::string_view text, TextStart start,
+Result<std::string_view> PreTokenizer::run(std::string_view text,
                                            PreTokenizerScratch& scratch) const {
   scratch.pieces.clear();
   if (text.empty()) return text;
   scratch.pieces.push_back({0, text.size()});
   for (const PreTokenizerStep& step : steps_) {
     RETURN_IF_ERROR(scratch.meter.spend(text.size() / 16));
-    ASSIGN_OR_RETURN(text, std::visit(StepRunner{text, start, scratch}, step));
+    ASSIGN_OR_RETURN(text, std::visit(StepRunner{text, scratch}, step));
   }
   return text;
 }

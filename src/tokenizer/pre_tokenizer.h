@@ -3,6 +3,7 @@
 // Immutable after it is built; any thread, each with its own scratch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -42,11 +43,11 @@ struct MetaspaceStep {
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteLettersStep, WordsStep,
                                       FixedLengthStep, MetaspaceStep>;
 
-// The place of a text in the whole input; Metaspace's scheme `first` depends on it.
-enum class TextStart { kOfInput, kInside };
-
 struct PreTokenizerScratch {
   StopMeter meter;
+  // In and out of run(), as in NormalizerScratch: Metaspace's scheme `first` puts its mark before
+  // each piece that begins within these bytes.
+  std::size_t first_bytes = 0;
   std::string text;               // the text that the pieces refer to, if a step rewrote it
   std::vector<TextRange> pieces;  // the ranges are never empty
   RegexScratch regex;
@@ -69,8 +70,7 @@ class PreTokenizer {
   // Cuts `text` into scratch.pieces and returns the text they are ranges of: `text` itself or
   // scratch.text. Errors: a regular expression that exceeds its limit, the stop check's.
   // REQUIRES: valid UTF-8.
-  Result<std::string_view> run(std::string_view text, TextStart start,
-                               PreTokenizerScratch& scratch) const;
+  Result<std::string_view> run(std::string_view text, PreTokenizerScratch& scratch) const;
 
  private:
   std::vector<PreTokenizerStep> steps_;

@@ -15,7 +15,7 @@ bool is_space_at(std::string_view text, std::size_t at) {
   return unicode::classes().is(utf8::decode(text, at).value, unicode::kSpace);
 }
 
-void strip(const StripStep& step, std::string& text) {
+void strip(const StripStep& step, std::string& text, std::size_t& first_bytes) {
   std::size_t begin = 0;
   std::size_t end = text.size();
   while (step.left && begin < end && is_space_at(text, begin)) {
@@ -28,30 +28,27 @@ void strip(const StripStep& step, std::string& text) {
   }
   text.resize(end);
   text.erase(0, begin);
+  first_bytes = std::min(first_bytes - std::min(first_bytes, begin), text.size());
 }
 
-void lowercase(std::string& text, std::string& spare) {
-  spare.clear();
+void append_lowercase(std::string_view text, std::string& out) {
   for (std::size_t at = 0; at < text.size();) {
     const utf8::CodePoint c = utf8::decode(text, at);
     at += c.bytes;
     if (c.value == 0x130) {
-      spare += "i\xCC\x87";  // the only lowercase form of two characters: i, U+0307
+      out += "i\xCC\x87";  // the only lowercase form of two characters: i, U+0307
     } else {
-      utf8::append(unicode::to_lowercase(c.value), spare);
+      utf8::append(unicode::to_lowercase(c.value), out);
     }
   }
-  text.swap(spare);
 }
 
-void strip_accents(std::string& text, std::string& spare) {
-  spare.clear();
+void append_without_accents(std::string_view text, std::string& out) {
   for (std::size_t at = 0; at < text.size();) {
     const utf8::CodePoint c = utf8::decode(text, at);
-    if (!unicode::classes().is(c.value, unicode::kMark)) spare.append(text, at, c.bytes);
+    if (!unicode::classes().is(c.value, unicode::kMark)) out += text.substr(at, c.bytes);
     at += c.bytes;
   }
-  text.swap(spare);
 }
 
 struct Runner {
@@ -59,7 +56,9 @@ struct Runner {
   NormalizerScratch& scratch;
 
   Status operator()(const PrependStep& step) const {
-    if (!text.empty()) text.insert(0, step.text);
+    if (text.empty()) return {};
+    text.insert(0, step.text);
+    if (scratch.first_bytes > 0) scratch.first_bytes += step.text.size();
     return {};
   }
   Status operator()(const ReplaceStep& step) const {
@@ -69,23 +68,29 @@ struct Runner {
     return {};
   }
   Status operator()(const NormalForm& form) const {
+    if (scratch.first_bytes > 0) {
+      scratch.spare.assign(text, 0, scratch.first_bytes);
+      RETURN_IF_ERROR(normalize(form, scratch.spare, scratch.normal_form, scratch.meter));
+      scratch.first_bytes = scratch.spare.size();
+    }
     return normalize(form, text, scratch.normal_form, scratch.meter);
   }
   Status operator()(const StripStep& step) const {
-    strip(step, text);
+    strip(step, text, scratch.first_bytes);
     return {};
   }
-  Status operator()(const LowercaseStep&) const {
-    lowercase(text, scratch.spare);
-    return {};
-  }
-  Status operator()(const StripAccentsStep&) const {
-    strip_accents(text, scratch.spare);
-    return {};
-  }
-  Status operator()(const ByteLevelStep&) const {
+  Status operator()(const LowercaseStep&) const { return map(append_lowercase); }
+  Status operator()(const StripAccentsStep&) const { return map(append_without_accents); }
+  Status operator()(const ByteLevelStep&) const { return map(append_byte_letters); }
+
+  // For steps that map each character by itself: `append`(characters, out).
+  Status map(void (*append)(std::string_view, std::string&)) const {
+    const std::string_view whole = text;
     scratch.spare.clear();
-    append_byte_letters(text, scratch.spare);
+    append(whole.substr(0, scratch.first_bytes), scratch.spare);
+    const std::size_t first_bytes = scratch.spare.size();
+    append(whole.substr(scratch.first_bytes), scratch.spare);
+    scratch.first_bytes = first_bytes;
     text.swap(scratch.spare);
     return {};
   }
@@ -96,10 +101,18 @@ struct Runner {
 Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScratch& scratch,
                    std::string& out) {
   std::size_t copied = 0;
+  const std::size_t before = out.size();
+  const std::size_t first_end = scratch.first_bytes;
   const auto replace = [&](std::size_t begin, std::size_t end) {
     out.append(text.substr(copied, begin - copied));
+    const std::size_t at = out.size() - before;
     out.append(step.content);
     copied = end;
+    if (first_end > 0 && end <= first_end) {
+      scratch.first_bytes = out.size() - before + first_end - end;
+    } else if (begin < first_end) {
+      scratch.first_bytes = at;
+    }
   };
   if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
     for (std::size_t at = text.find(*literal); at != std::string_view::npos;
@@ -123,23 +136,6 @@ Status TextNormalizer::run(std::string& text, NormalizerScratch& scratch) const 
     }
   }
   return {};
-}
-
-bool TextNormalizer::strips_start_of(std::string_view text) const {
-  if (text.empty()) return false;
-  const auto removes_start = [&](const NormalizerStep& step) {
-    if (const auto* strip_step = std::get_if<StripStep>(&step)) {
-      return strip_step->left && is_space_at(text, 0);
-    }
-    if (std::holds_alternative<StripAccentsStep>(step)) {
-      return unicode::classes().is(utf8::decode(text, 0).value, unicode::kMark);
-    }
-    const auto* replace_step = std::get_if<ReplaceStep>(&step);
-    if (replace_step == nullptr || !replace_step->content.empty()) return false;
-    const auto* literal = std::get_if<std::string>(&replace_step->pattern);
-    return literal != nullptr && text.starts_with(*literal);
-  };
-  return std::ranges::any_of(steps_, removes_start);
 }
 
 }  // namespace sluice

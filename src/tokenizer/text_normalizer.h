@@ -2,6 +2,7 @@
 // before the text is split. Immutable after it is built; any thread, each with its own scratch.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,6 +34,9 @@ using NormalizerStep = std::variant<PrependStep, ReplaceStep, NormalForm, StripS
 
 struct NormalizerScratch {
   StopMeter meter;
+  // In and out of run(): the bytes at the start of the text that stand for the first character of
+  // the whole input, and for what was put before it. 0: the text begins elsewhere.
+  std::size_t first_bytes = 0;
   RegexScratch regex;
   NormalFormScratch normal_form;
   std::vector<TextRange> matches;
@@ -51,15 +55,13 @@ class TextNormalizer {
   // grows beyond 1 GiB, the stop check's. REQUIRES: valid UTF-8.
   Status run(std::string& text, NormalizerScratch& scratch) const;
 
-  // True when a step removes the first character of this text: Strip, StripAccents, or Replace of a
-  // literal by nothing. Metaspace's scheme `first` then puts nothing before the rest.
-  bool strips_start_of(std::string_view text) const;
-
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-// Appends `text` with every match replaced.
+// Appends `text` with every match replaced. A replacement stands for the last character of its
+// match
+// (`first_bytes`), as in the reference.
 Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScratch& scratch,
                    std::string& out);
 

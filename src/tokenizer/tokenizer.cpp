@@ -105,17 +105,21 @@ struct Tokenizer::Impl {
     return {};
   }
 
-  // Encodes text between the added tokens that are searched in the original text.
-  Status encode_stretch(std::string_view text, TextStart start, SpecialTokenText special,
+  // Encodes text between the added tokens that are searched in the original text. The first
+  // `first_bytes` of it are the first character of the input (PreTokenizerScratch).
+  Status encode_stretch(std::string_view text, std::size_t first_bytes, SpecialTokenText special,
                         EncodeScratch::State& scratch, std::vector<TokenId>& out) const {
     std::string_view normalized = text;
     if (!parts.steps.normalizer.empty()) {
       scratch.normalized.assign(text);
+      scratch.normalizer.first_bytes = first_bytes;
       RETURN_IF_ERROR(parts.steps.normalizer.run(scratch.normalized, scratch.normalizer));
       normalized = scratch.normalized;
-      if (parts.steps.normalizer.strips_start_of(text)) start = TextStart::kInside;
+      first_bytes = scratch.normalizer.first_bytes;
     }
-    if (parts.normalized_matcher.empty()) return encode_plain(normalized, start, scratch, out);
+    if (parts.normalized_matcher.empty()) {
+      return encode_plain(normalized, first_bytes, scratch, out);
+    }
     scratch.normalized_stretches.clear();
     parts.normalized_matcher.split(normalized, special, scratch.normalized_stretches);
     for (const auto& stretch : scratch.normalized_stretches) {
@@ -123,21 +127,22 @@ struct Tokenizer::Impl {
         out.push_back(stretch.id);
         continue;
       }
-      const TextStart at = stretch.begin == 0 ? start : TextStart::kInside;
-      RETURN_IF_ERROR(encode_plain(normalized.substr(stretch.begin, stretch.end - stretch.begin),
-                                   at, scratch, out));
+      const std::size_t size = stretch.end - stretch.begin;
+      const std::size_t first = std::min(size, first_bytes - std::min(first_bytes, stretch.begin));
+      RETURN_IF_ERROR(encode_plain(normalized.substr(stretch.begin, size), first, scratch, out));
     }
     return {};
   }
 
   // Encodes text without added tokens.
-  Status encode_plain(std::string_view text, TextStart start, EncodeScratch::State& scratch,
+  Status encode_plain(std::string_view text, std::size_t first_bytes, EncodeScratch::State& scratch,
                       std::vector<TokenId>& out) const {
     if (!parts.steps.has_pre_tokenizer && parts.model.can_cut_before_metaspace()) {
       return encode_words(text, scratch, out);
     }
+    scratch.pre_tokenizer.first_bytes = first_bytes;
     ASSIGN_OR_RETURN(const std::string_view cut,
-                     parts.steps.pre_tokenizer.run(text, start, scratch.pre_tokenizer));
+                     parts.steps.pre_tokenizer.run(text, scratch.pre_tokenizer));
     for (const TextRange& piece : scratch.pre_tokenizer.pieces) {
       RETURN_IF_ERROR(encode_piece(cut.substr(piece.begin, piece.end - piece.begin), scratch, out));
     }
@@ -273,9 +278,9 @@ Status Tokenizer::encode_valid(std::string_view text, const EncodeOptions& optio
       out.push_back(stretch.id);
       continue;
     }
-    const TextStart start = stretch.begin == 0 ? TextStart::kOfInput : TextStart::kInside;
+    const std::size_t first_bytes = stretch.begin == 0 ? utf8::decode(text, 0).bytes : 0;
     RETURN_IF_ERROR(impl_->encode_stretch(text.substr(stretch.begin, stretch.end - stretch.begin),
-                                          start, special, state, out));
+                                          first_bytes, special, state, out));
   }
   if (specials)
     out.insert(out.end(), parts.steps.specials.suffix.begin(), parts.steps.specials.suffix.end());

@@ -30,17 +30,24 @@ std::vector<NormalizerStep> normalizers(Steps... steps) {
   return all;
 }
 
+// The input's first character is the first of `text`, or `first_bytes` of it.
 template <class... Steps>
-Pieces split(std::string_view text, Steps... steps) {
+Pieces split_from(std::size_t first_bytes, std::string_view text, Steps... steps) {
   std::vector<PreTokenizerStep> all;
   (all.emplace_back(std::move(steps)), ...);
   PreTokenizerScratch scratch;
-  const auto cut = PreTokenizer(std::move(all)).run(text, TextStart::kOfInput, scratch);
+  scratch.first_bytes = first_bytes;
+  const auto cut = PreTokenizer(std::move(all)).run(text, scratch);
   EXPECT_TRUE(cut);
   Pieces pieces;
   for (const TextRange& r : scratch.pieces)
     pieces.emplace_back(cut->substr(r.begin, r.end - r.begin));
   return pieces;
+}
+
+template <class... Steps>
+Pieces split(std::string_view text, Steps... steps) {
+  return split_from(text.empty() ? 0 : utf8::decode(text, 0).bytes, text, std::move(steps)...);
 }
 
 TEST(Normalizer, Forms) {
@@ -93,20 +100,38 @@ TEST(Normalizer, OtherSteps) {
   EXPECT_EQ(normalize(normalizers(ByteLevelStep{}), " \u00E9"), "\u0120\u00C3\u00A9");
 }
 
-// The expectations are those of the `tokenizers` package 0.23.3.
-TEST(TextNormalizer, SaysWhenTheStartIsRemoved) {
-  const TextNormalizer accents(normalizers(NormalForm::kNfd, StripAccentsStep{}));
-  EXPECT_TRUE(accents.strips_start_of("\u0301a"));
-  EXPECT_FALSE(accents.strips_start_of("\u00E9a"));
-  EXPECT_FALSE(accents.strips_start_of(" a"));
-  const TextNormalizer nothing(normalizers(ReplaceStep{std::string(" "), ""}));
-  EXPECT_TRUE(nothing.strips_start_of(" a"));
-  EXPECT_FALSE(nothing.strips_start_of("a "));
-  EXPECT_FALSE(
-      TextNormalizer(normalizers(ReplaceStep{std::string(" "), "y"})).strips_start_of(" a"));
-  EXPECT_TRUE(TextNormalizer(normalizers(StripStep{true, false})).strips_start_of(" a"));
-  EXPECT_FALSE(TextNormalizer(normalizers(StripStep{false, true})).strips_start_of(" a"));
-  EXPECT_FALSE(nothing.strips_start_of(""));
+ReplaceStep replace_regex(std::string_view pattern, std::string content) {
+  return {*Regex::compile(pattern), std::move(content)};
+}
+
+// The expectations follow from what the `tokenizers` package 0.23.3 puts before which piece.
+TEST(TextNormalizer, FollowsTheFirstCharacter) {
+  const auto first_bytes = [](std::string text, auto... steps) {
+    NormalizerScratch scratch;
+    scratch.first_bytes = utf8::decode(text, 0).bytes;
+    EXPECT_TRUE(TextNormalizer(normalizers(std::move(steps)...)).run(text, scratch));
+    return scratch.first_bytes;
+  };
+  EXPECT_EQ(first_bytes("abc", LowercaseStep{}), 1U);
+  EXPECT_EQ(first_bytes("abc", PrependStep{"\u2581"}), 4U);
+  EXPECT_EQ(first_bytes("abc", replace_regex("a", "xyz")), 3U);
+  EXPECT_EQ(first_bytes("abc", replace_regex("ab", "x")), 0U);  // stands for the "b"
+  EXPECT_EQ(first_bytes("abc", replace_regex("[ab]", "xx")), 2U);
+  EXPECT_EQ(first_bytes("abc", replace_regex("^", "x")), 2U);
+  EXPECT_EQ(first_bytes("ab", PrependStep{"x"}, replace_regex("xa", "yz")), 2U);
+  EXPECT_EQ(first_bytes("ab", PrependStep{"x"}, replace_regex("ab", "yz")), 1U);
+  EXPECT_EQ(first_bytes("  a", replace_regex(" +", " ")), 0U);
+  EXPECT_EQ(first_bytes(" a", ReplaceStep{std::string(" "), ""}), 0U);
+  EXPECT_EQ(first_bytes("a ", ReplaceStep{std::string(" "), ""}), 1U);
+  EXPECT_EQ(first_bytes(" a", ReplaceStep{std::string(" "), "\u2581"}), 3U);
+  EXPECT_EQ(first_bytes(" a", StripStep{true, false}), 0U);
+  EXPECT_EQ(first_bytes(" a", StripStep{false, true}), 1U);
+  EXPECT_EQ(first_bytes(" ", StripStep{false, true}, LowercaseStep{}), 0U);
+  EXPECT_EQ(first_bytes("\u00E9a", NormalForm::kNfd), 3U);
+  EXPECT_EQ(first_bytes("\u00E9a", NormalForm::kNfd, StripAccentsStep{}), 1U);
+  EXPECT_EQ(first_bytes("\u0301a", StripAccentsStep{}), 0U);
+  EXPECT_EQ(first_bytes("\u0130a", LowercaseStep{}), 3U);
+  EXPECT_EQ(first_bytes("\u00E9a", ByteLevelStep{}), 4U);
 }
 
 TEST(PreTokenizer, BehaviorsOfSplit) {
@@ -146,12 +171,26 @@ TEST(PreTokenizer, Metaspace) {
             (Pieces{mark + "Hey", mark, mark + "you"}));
   EXPECT_EQ(split(" Hey", MetaspaceStep{mark, PrependScheme::kFirst}), (Pieces{mark + "Hey"}));
   EXPECT_EQ(split("Hey", MetaspaceStep{mark, PrependScheme::kNever}), (Pieces{"Hey"}));
-  std::vector<PreTokenizerStep> steps;
-  steps.emplace_back(MetaspaceStep{mark, PrependScheme::kFirst});
-  PreTokenizerScratch scratch;
-  const auto inside = PreTokenizer(std::move(steps)).run("x", TextStart::kInside, scratch);
-  ASSERT_TRUE(inside);
-  EXPECT_EQ(*inside, "x");
+}
+
+// The expectations are those of the `tokenizers` package 0.23.3.
+TEST(PreTokenizer, MetaspaceMarksPiecesOfTheFirstCharacter) {
+  const std::string mark = "\u2581";
+  const MetaspaceStep first{mark, PrependScheme::kFirst};
+  const auto words = [] { return SplitStep{unicode::kSpace, SplitBehavior::kRemoved}; };
+  const auto isolate = [](std::string text) {
+    return SplitStep{std::move(text), SplitBehavior::kIsolated};
+  };
+  EXPECT_EQ(split_from(0, "x", first), (Pieces{"x"}));
+  EXPECT_EQ(split("a b", words(), first), (Pieces{mark + "a", "b"}));
+  EXPECT_EQ(split(" a b", words(), first), (Pieces{"a", "b"}));
+  // The bytes before "b" were put there, or made of one character, by the normalizer.
+  EXPECT_EQ(split_from(2, "xab", isolate("x"), first), (Pieces{mark + "x", mark + "ab"}));
+  EXPECT_EQ(split_from(2, "xxb", isolate("x"), first), (Pieces{mark + "x", mark + "x", "b"}));
+  EXPECT_EQ(split("abc", isolate("a"), first, isolate(mark), first),
+            (Pieces{mark, mark + "a", "bc"}));
+  EXPECT_EQ(split("a", ByteLettersStep{}, PrefixSpaceStep{}, isolate(" "), first),
+            (Pieces{mark, mark + "a"}));
 }
 
 TEST(PreTokenizer, FalconSequence) {
@@ -207,6 +246,31 @@ TEST(AddedTokenMatcher, SpacesGoToTheTokenThatStripsThem) {
       {{.id = 0, .content = "<l>", .lstrip = true}, {.id = 1, .content = "<r>", .rstrip = true}});
   EXPECT_EQ(stretches(owned.matcher, "a \u00A0<l> <r> \n<l> b"),
             (Pieces{"a", "0: \u00A0<l>", " ", "1:<r> \n", "0:<l>", " b"}));
+}
+
+// The expectations are those of the `tokenizers` package 0.23.3, which fails where a token of
+// spaces with lstrip alone begins in spaces that another one absorbed.
+TEST(AddedTokenMatcher, TokensOfSpacesAfterATokenThatAbsorbedSpaces) {
+  const auto cut = [](AddedToken token, std::string_view text) {
+    token.id = 1;
+    return stretches(OwnedMatcher({{.id = 0, .content = "<r>", .rstrip = true}, token}).matcher,
+                     text);
+  };
+  const AddedToken spaces{.content = "  "};
+  AddedToken both = spaces;
+  both.lstrip = both.rstrip = true;
+  EXPECT_EQ(cut(both, "a     b"), (Pieces{"a", "1:     ", "b"}));
+  EXPECT_EQ(cut(both, "<r>    b"), (Pieces{"0:<r>    ", "b"}));
+  AddedToken left = spaces;
+  left.lstrip = true;
+  EXPECT_EQ(cut(left, "a     b"), (Pieces{"a", "1:  ", "1:  ", " b"}));
+  EXPECT_EQ(cut(left, "<r>    b"), (Pieces{"0:<r>    ", "b"}));
+  AddedToken right = spaces;
+  right.rstrip = true;
+  EXPECT_EQ(cut(right, "a     b"), (Pieces{"a", "1:     ", "1:   ", "b"}));
+  EXPECT_EQ(cut(spaces, "<r>    b"), (Pieces{"0:<r>    ", "1:  ", "1:  ", "b"}));
+  EXPECT_EQ(cut({.content = " b", .lstrip = true}, "<r>  bc"), (Pieces{"0:<r>  ", "1:b", "c"}));
+  EXPECT_EQ(cut({.content = " b"}, "<r>  bc"), (Pieces{"0:<r>  ", "1: b", "c"}));
 }
 
 TEST(AddedTokenMatcher, RefusesWhatIsNoTrieOfTheTokens) {
