@@ -42,7 +42,7 @@ bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
 inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
 
 // Moves a mapping into large pages of this process, piece by piece: one thread copies, and another
-// one lets the copies take the place of the mapping, while nobody reads it. Addresses and contents
+// one puts the copies in the place of the mapping, while no thread reads it. Addresses and contents
 // stay; later changes of a mapped file do not show in what has moved.
 class LargePageMover {
  public:

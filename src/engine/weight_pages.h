@@ -1,6 +1,6 @@
 // WeightPages: moves mapped weights into large pages while the model runs. A start maps weights as
 // their files lie in the system's cache, in pages of 4 KiB, and costs nothing. Finding these pages
-// costs each step time: most in a virtual machine, whose page tables have two levels. So a thread
+// costs each step time: most in a virtual machine, where each lookup is two. So a thread
 // of low priority copies weights to large pages, and between two steps the engine's thread puts
 // copies in their place (LargePageMover). The cached file can make room for other memory then.
 //
