@@ -130,7 +130,10 @@ LargePageMover::LargePageMover(std::span<const std::byte> mapping)
     : mapping_(whole_pages(mapping)) {}
 
 LargePageMover::~LargePageMover() {
-  if (space_ != nullptr) ::munmap(space_, space_bytes_);
+  if (space_ == nullptr) return;
+  // The range of copies that were placed is free, and may belong to another mapping by now.
+  ::munmap(space_, static_cast<std::size_t>(copies_ - space_));
+  ::munmap(copies_ + placed_, static_cast<std::size_t>(space_ + space_bytes_ - copies_) - placed_);
 }
 
 Status LargePageMover::copy_next(std::size_t most) {

@@ -61,8 +61,7 @@ class LargePageMover {
   // gives no large pages; the rest stays as it is. Threads: the one that copies.
   Status copy_next(std::size_t most);
   // Puts at most `most` of the copied bytes in their place. REQUIRES: no thread reads the mapping
-  // meanwhile. Linux would make a reader wait, but some virtual machines end it with a fault.
-  // Threads: the one that places.
+  // meanwhile. Threads: the one that places.
   Status place_next(std::size_t most);
 
  private:

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "base/file.h"
 #include "base/shared_memory.h"
 #include "tests/support/aligned_mapping.h"
@@ -48,6 +50,42 @@ TEST(LargePages, ASharedFileGetsThemAndKeepsItsContents) {
   EXPECT_EQ(map[2 * kLarge], std::byte{0});
   EXPECT_EQ(bytes_in_large_pages(map, 4 * kLarge), std::size_t{2} * kLarge);
   EXPECT_TRUE(take_large_pages(file.get(), 4096, kLarge));  // none fits: nothing to do
+}
+
+// The system reuses the addresses of copies that have been placed; they are another one's then.
+TEST(LargePages, AMoverLeavesTheMemoryOfOthers) {
+  const std::string rule = own_large_page_rule();
+  if (rule.empty() || rule == "never") GTEST_SKIP() << "large pages: '" << rule << "'";
+  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
+  constexpr std::size_t kPages = 8;
+  FileDescriptor file = *create_shared_memory("test", kPages * kLargePageBytes);
+  ASSERT_EQ(::pwrite(file.get(), "a", 1, 3 * kLargePageBytes), 1);
+  std::byte* const map = test::map_aligned(file, kPages * kLarge);
+  ASSERT_NE(map, MAP_FAILED);
+  ASSERT_NE(::mmap(map, kPages * kLarge, PROT_READ, MAP_PRIVATE | MAP_FIXED, file.get(), 0),
+            MAP_FAILED);
+  std::vector<std::byte*> others;
+  {
+    LargePageMover mover({map, kPages * kLarge});
+    EXPECT_EQ(mover.bytes(), kPages * kLarge);
+    EXPECT_TRUE(mover.copy_next(6 * kLarge));
+    EXPECT_TRUE(mover.place_next(4 * kLarge));
+    EXPECT_EQ(mover.copied(), 6 * kLarge);
+    EXPECT_EQ(mover.placed(), 4 * kLarge);
+    for (int i = 0; i < 32; ++i) {
+      void* const other =
+          ::mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ASSERT_NE(other, MAP_FAILED);
+      others.push_back(static_cast<std::byte*>(other));
+      *others.back() = std::byte{7};
+    }
+  }
+  for (std::byte* const other : others) {
+    EXPECT_EQ(*other, std::byte{7});
+    ::munmap(other, kLarge);
+  }
+  EXPECT_EQ(map[3 * kLarge], std::byte{'a'});
+  EXPECT_EQ(bytes_in_large_pages(map, kPages * kLarge), 4 * kLarge);
 }
 
 TEST(LargePages, TheRuleIsTheWordInBrackets) {
