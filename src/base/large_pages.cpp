@@ -132,8 +132,9 @@ LargePageMover::LargePageMover(std::span<const std::byte> mapping)
 LargePageMover::~LargePageMover() {
   if (space_ == nullptr) return;
   // The range of copies that were placed is free, and may belong to another mapping by now.
+  std::byte* const rest = copies_ + placed();
   ::munmap(space_, static_cast<std::size_t>(copies_ - space_));
-  ::munmap(copies_ + placed_, static_cast<std::size_t>(space_ + space_bytes_ - copies_) - placed_);
+  ::munmap(rest, static_cast<std::size_t>(space_ + space_bytes_ - rest));
 }
 
 Status LargePageMover::copy_next(std::size_t most) {
@@ -173,13 +174,14 @@ Status LargePageMover::copy_next(std::size_t most) {
 
 Status LargePageMover::place_next(std::size_t most) {
   CHECK(most > 0 && most % static_cast<std::size_t>(kLargePageBytes) == 0);
-  const std::size_t bytes = std::min(most, copied() - placed_);
+  const std::size_t done = placed();
+  const std::size_t bytes = std::min(most, copied() - done);
   if (bytes == 0) return {};
-  if (::mremap(copies_ + placed_, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place_of(placed_)) ==
+  if (::mremap(copies_ + done, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place_of(done)) ==
       MAP_FAILED) {
     return no_large_pages("mremap");
   }
-  placed_ += bytes;
+  placed_.store(done + bytes, std::memory_order_relaxed);
   return {};
 }
 

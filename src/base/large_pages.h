@@ -55,7 +55,7 @@ class LargePageMover {
 
   std::size_t bytes() const { return mapping_.size(); }  // to be moved
   std::size_t copied() const { return copied_.load(std::memory_order_acquire); }
-  std::size_t placed() const { return placed_; }
+  std::size_t placed() const { return placed_.load(std::memory_order_relaxed); }
 
   // Copies at most `most` further bytes, a multiple of a large page. An error says why the system
   // gives no large pages; the rest stays as it is. Threads: the one that copies.
@@ -74,7 +74,7 @@ class LargePageMover {
   std::size_t space_bytes_ = 0;
   std::byte* copies_ = nullptr;  // in it, at a multiple of a large page
   std::atomic<std::size_t> copied_{0};
-  std::size_t placed_ = 0;
+  std::atomic<std::size_t> placed_{0};
 };
 
 // How an operator allows it.

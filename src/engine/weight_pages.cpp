@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 constexpr int kPiecesPerCheck = 8;  // of the free memory
 constexpr int kNice = 10;           // a tenth of a core that steps want too
+constexpr std::chrono::milliseconds kPause{1};
 
 }  // namespace
 
@@ -38,10 +39,16 @@ std::size_t WeightPages::placed() const {
   return sum;
 }
 
+std::size_t WeightPages::copied() const {
+  std::size_t sum = 0;
+  for (const LargePageMover& mover : movers_) sum += mover.copied();
+  return sum;
+}
+
 void WeightPages::advance(std::size_t most) {
   if (finished_) return;
   if (!started_) return start();
-  const bool copied = copied_.load(std::memory_order_acquire);
+  const bool ended = copying_ended_.load(std::memory_order_acquire);
   for (LargePageMover& mover : movers_) {
     const std::size_t before = mover.placed();
     Status status = mover.place_next(most);
@@ -54,7 +61,7 @@ void WeightPages::advance(std::size_t most) {
     }
     if (most == 0 || mover.placed() < mover.copied()) return;
   }
-  if (copied) finish();
+  if (ended) finish();
 }
 
 void WeightPages::start() {
@@ -95,11 +102,15 @@ void WeightPages::copy_all() {
   why_ = obstacle();
   for (LargePageMover& mover : movers_) {
     while (mover.copied() < mover.bytes() && why_.empty() && !stop_) {
+      if (copied() - placed() >= kAheadBytes) {
+        std::this_thread::sleep_for(kPause);
+        continue;
+      }
       if (auto status = mover.copy_next(kPieceBytes); !status) why_ = status.error().message;
       if (++pieces % kPiecesPerCheck == 0 && why_.empty()) why_ = shortage(0);
     }
   }
-  copied_.store(true, std::memory_order_release);
+  copying_ended_.store(true, std::memory_order_release);
 }
 
 void WeightPages::finish() {

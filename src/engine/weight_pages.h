@@ -32,6 +32,8 @@ class WeightPages {
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 20;
   // Bytes that stay free.
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{512} << 20;
+  // Copies without a place yet, and a piece of 8 MiB: memory beyond that of the weights.
+  static constexpr std::size_t kAheadBytes = std::size_t{56} << 20;
   // Copies that take their places between two steps: a millisecond.
   static constexpr std::size_t kBytesPerStep = std::size_t{16} << 20;
 
@@ -55,6 +57,7 @@ class WeightPages {
   // Whether there is nothing more to do.
   bool finished() const { return finished_; }
 
+  std::size_t copied() const;  // bytes, with those that were placed
   std::size_t placed() const;  // bytes in large pages
   // Why the other ones have none. REQUIRES: finished().
   const std::string& why() const { return why_; }
@@ -76,7 +79,7 @@ class WeightPages {
   bool finished_ = false;
   std::string why_;  // of the copying thread, until it has ended
   std::atomic<bool> stop_{false};
-  std::atomic<bool> copied_{false};  // the thread has nothing more to do
+  std::atomic<bool> copying_ended_{false};  // the thread has nothing more to do
   std::thread thread_;
 };
 

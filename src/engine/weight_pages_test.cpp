@@ -128,6 +128,22 @@ TEST_F(WeightPagesTest, TheMoveEndsWhenMemoryBecomesShort) {
   EXPECT_TRUE(contents_are_right());
 }
 
+TEST_F(WeightPagesTest, CopiesWaitForTheirPlaces) {
+  skip_without_large_pages();
+  if (IsSkipped()) return;
+  WeightPages::Options options = this->options();
+  options.mappings.assign(5, weights_);
+  WeightPages pages(options);
+  pages.advance();
+  while (pages.copied() < WeightPages::kAheadBytes) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(pages.copied(), WeightPages::kAheadBytes + 4 * kLargePage);
+  move(pages);
+  EXPECT_EQ(pages.placed(), 5 * 21 * kLargePage);
+  EXPECT_EQ(pages.why(), "");
+  EXPECT_TRUE(contents_are_right());
+}
+
 TEST_F(WeightPagesTest, SmallWeightsStay) {
   WeightPages::Options options = this->options();
   options.least_bytes = kWeightBytes + 1;

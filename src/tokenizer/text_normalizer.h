@@ -59,8 +59,7 @@ class TextNormalizer {
   std::vector<NormalizerStep> steps_;
 };
 
-// Appends `text` with every match replaced. A replacement stands for the last character of its
-// match
+// Appends `text` with every match replaced. A replacement stands for its match's last character
 // (`first_bytes`), as in the reference.
 Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScratch& scratch,
                    std::string& out);
