@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -20,13 +19,6 @@ namespace sluice {
 namespace {
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
-
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 MachineCheck check_isa() {
   std::string names;
@@ -125,14 +117,16 @@ MachineCheck check_limit(const char* name, int resource, rlim_t wanted, const ch
 }
 
 MachineCheck check_huge_pages() {
-  const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
-  if (setting.empty()) return {"huge pages", CheckLevel::kNote, "unknown to this kernel", ""};
-  if (setting.find("[never]") == std::string::npos) {
-    return {"huge pages", CheckLevel::kOk, setting, ""};
+  MachineCheck check{"huge pages", CheckLevel::kNote, own_large_page_rule(), ""};
+  if (check.found.empty()) {
+    check.found = "this kernel has none";
+  } else if (check.found == "never") {
+    check.advice =
+        "models run faster with: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+  } else {
+    check.level = CheckLevel::kOk;
   }
-  return {"huge pages", CheckLevel::kNote, setting,
-          "large models run faster with: echo madvise > "
-          "/sys/kernel/mm/transparent_hugepage/enabled"};
+  return check;
 }
 
 // Functions share the backbone, and each has page tables of its own for it.
