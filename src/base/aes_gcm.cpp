@@ -1,9 +1,10 @@
 #include "base/aes_gcm.h"
 
 #include <openssl/evp.h>
-#include <openssl/rand.h>
+#include <sys/random.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/check.h"
@@ -21,11 +22,15 @@ int length_of(std::span<const std::byte> bytes) {
   return static_cast<int>(bytes.size());
 }
 
+// Bytes that are still in the cache when they are copied behind their tag.
+constexpr std::size_t kPiece = std::size_t{16} << 10;
+
 }  // namespace
 
 AesNonce random_nonce() {
   AesNonce nonce{};
-  CHECK(RAND_bytes(raw(nonce.data()), static_cast<int>(nonce.size())) == 1);
+  // Not OpenSSL's generator: its state is in this process and would be copied with it.
+  CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()));
   return nonce;
 }
 
@@ -86,6 +91,28 @@ bool AesGcm::open(const AesKey& key, const AesNonce& nonce, std::span<const std:
   if (EVP_DecryptFinal_ex(context, raw(plain.data()) + done, &done) == 1) return true;
   std::ranges::fill(plain, std::byte{0});
   return false;
+}
+
+AesTag AesGcm::copy_with_tag(const AesKey& key, const AesNonce& nonce,
+                             std::span<const std::byte> beside, std::span<const std::byte> from,
+                             std::span<std::byte> to) {
+  CHECK(from.size() == to.size());
+  EVP_CIPHER_CTX* const context = context_->context;
+  CHECK(EVP_EncryptInit_ex2(context, context_->cipher, raw(key.data()), raw(nonce.data()),
+                            nullptr) == 1);
+  int done = 0;
+  CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(beside.data()), length_of(beside)) == 1);
+  for (std::size_t at = 0; at < from.size(); at += kPiece) {
+    const auto piece = from.subspan(at, std::min(kPiece, from.size() - at));
+    CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(piece.data()), length_of(piece)) == 1);
+    std::memcpy(to.data() + at, piece.data(), piece.size());
+  }
+  AesTag tag{};
+  unsigned char* const end = raw(tag.data());  // nothing is written there
+  CHECK(EVP_EncryptFinal_ex(context, end, &done) == 1 && done == 0);
+  CHECK(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, static_cast<int>(tag.size()),
+                            tag.data()) == 1);
+  return tag;
 }
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 // AES-256-GCM (NIST SP 800-38D): encryption of bytes with a tag that proves them, and the data
-// beside them, unchanged. A nonce must never be used twice with one key: random nonces are safe for
-// 2^32 messages of a key. Threads: one object, one thread. OpenSSL stays out of this header.
+// beside them, unchanged. Without encryption it is GMAC, a tag only. A nonce must never be used
+// twice with one key: random nonces are safe for 2^32 messages of a key. Threads: one object, one
+// thread. OpenSSL stays out of this header.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@ using AesKey = HmacKey;  // 32 bytes
 using AesNonce = std::array<std::byte, 12>;
 using AesTag = std::array<std::byte, 16>;
 
-// A nonce of the system's random bytes.
+// A nonce of the kernel's random bytes: it differs also in a copied virtual machine, if its
+// hypervisor tells the kernel.
 AesNonce random_nonce();
 
 class AesGcm {
@@ -33,6 +35,10 @@ class AesGcm {
   // False: not sealed with this key, nonce and `beside`, or changed since; `plain` is then zeros.
   bool open(const AesKey& key, const AesNonce& nonce, std::span<const std::byte> beside,
             std::span<const std::byte> sealed, const AesTag& tag, std::span<std::byte> plain);
+  // GMAC: copies `from` to `to` and returns the tag of `beside` and `from`. For a new tag the nonce
+  // must be new; for a check it is the tag's. REQUIRES: from.size() == to.size(), no overlap.
+  AesTag copy_with_tag(const AesKey& key, const AesNonce& nonce, std::span<const std::byte> beside,
+                       std::span<const std::byte> from, std::span<std::byte> to);
 
  private:
   struct Context;

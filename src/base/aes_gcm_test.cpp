@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,28 @@ TEST(AesGcm, KnownAnswers) {
     EXPECT_TRUE(
         cipher.open(key, nonce, bytes_of(one.beside), sealed, array_of<AesTag>(one.tag), back));
     EXPECT_EQ(back, plain);
+  }
+}
+
+// GMAC is the tag of no plain text with all bytes beside it. Lengths around those of a piece.
+TEST(AesGcm, ATagWithoutEncryptionIsThatOfBytesBesideNothing) {
+  AesGcm cipher;
+  const AesKey key{std::byte{1}};
+  const AesNonce nonce{std::byte{2}};
+  for (const std::size_t size : {0, 1, 15, 16, 17, 16383, 16384, 16385, 40000}) {
+    for (const std::size_t before : {0, 1, 16, 40}) {
+      Bytes all(before + size);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 7 + i / 256);
+      const auto beside = std::span<const std::byte>(all).first(before);
+      const auto from = std::span<const std::byte>(all).subspan(before);
+      Bytes to(size);
+      const AesTag tag = cipher.copy_with_tag(key, nonce, beside, from, to);
+      EXPECT_EQ(tag, cipher.seal(key, nonce, all, {}, {})) << before << " and " << size;
+      EXPECT_TRUE(std::ranges::equal(from, to));
+      if (size == 0) continue;
+      all.back() ^= std::byte{1};
+      EXPECT_NE(tag, cipher.copy_with_tag(key, nonce, beside, from, to));
+    }
   }
 }
 

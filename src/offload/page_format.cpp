@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kHeaderFields = 64;
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 40;
 constexpr std::uint32_t kMaxPages = 1U << 30;
@@ -104,8 +104,8 @@ std::array<std::byte, 40> beside_block(const PageRecord& record, std::uint64_t p
 
 SegmentIdentity segment_identity(const HmacKey& secret, Sealing sealing,
                                  std::string_view description) {
-  Hmac hmac(derive_key(secret, sealing == Sealing::kAesGcm ? "sluice/kv-identity/2/aes-256-gcm"
-                                                           : "sluice/kv-identity/2"));
+  Hmac hmac(derive_key(secret, sealing == Sealing::kAesGcm ? "sluice/kv-identity/3/aes-256-gcm"
+                                                           : "sluice/kv-identity/3"));
   hmac.update(std::as_bytes(std::span(description)));
   return half(hmac.finish());
 }
@@ -136,10 +136,9 @@ std::optional<SegmentHeader> parse_header(std::span<const std::byte> bytes) {
 PageFormat::PageFormat(const HmacKey& secret, Sealing sealing, const SegmentIdentity& identity)
     : sealing_(sealing),
       identity_(identity),
-      records_(key_of(secret, "sluice/kv-records/2", identity)),
-      blocks_(key_of(secret, "sluice/kv-blocks/2", identity)),
-      record_key_(key_of(secret, "sluice/kv-record-aes/2", identity)),
-      block_key_(key_of(secret, "sluice/kv-block-aes/2", identity)) {}
+      records_(key_of(secret, "sluice/kv-records/3", identity)),
+      record_key_(key_of(secret, "sluice/kv-record-aes/3", identity)),
+      block_key_(key_of(secret, "sluice/kv-block-aes/3", identity)) {}
 
 std::array<std::byte, kDiskAlignment> PageFormat::encode_header(const SegmentShape& shape) {
   std::array<std::byte, kDiskAlignment> header{};
@@ -202,45 +201,36 @@ std::optional<PageRecord> PageFormat::decode_record(std::span<const std::byte> b
   return record_of(fields);
 }
 
-AesKey PageFormat::tenant_key(Hash128 tenant) const {
-  std::array<char, 16> bytes{};
+AesKey PageFormat::page_key(Hash128 tenant, std::uint64_t place) const {
+  std::array<char, 24> bytes{};
   const auto view = std::as_writable_bytes(std::span(bytes));
   put(view, 0, tenant.high);
   put(view, 8, tenant.low);
+  put(view, 16, place);
   return derive_key(block_key_, std::string_view(bytes.data(), bytes.size()));
-}
-
-PageTag PageFormat::tag_of(const PageRecord& record, std::uint64_t place,
-                           std::span<const std::byte> block) {
-  blocks_.update(beside_block(record, place, block.size()));
-  blocks_.update(block);
-  return half(blocks_.finish());
 }
 
 void PageFormat::seal_block(PageRecord& record, std::uint64_t place,
                             std::span<const std::byte> block, std::span<std::byte> page) {
   const std::span<std::byte> sealed = page.first(block.size());
-  if (sealing_ == Sealing::kAesGcm) {
-    record.nonce = random_nonce();
-    record.tag = cipher_.seal(tenant_key(record.tenant), record.nonce,
-                              beside_block(record, place, block.size()), block, sealed);
-    return;
-  }
-  std::memcpy(sealed.data(), block.data(), block.size());
-  record.nonce = {};
-  record.tag = tag_of(record, place, sealed);
+  const AesKey key = page_key(record.tenant, place);
+  const auto beside = beside_block(record, place, block.size());
+  record.nonce = random_nonce();
+  record.tag = sealing_ == Sealing::kAesGcm
+                   ? cipher_.seal(key, record.nonce, beside, block, sealed)
+                   : cipher_.copy_with_tag(key, record.nonce, beside, block, sealed);
 }
 
 bool PageFormat::open_block(const PageRecord& record, std::uint64_t place,
                             std::span<const std::byte> page, std::span<std::byte> block) {
   const std::span<const std::byte> sealed = page.first(block.size());
+  const AesKey key = page_key(record.tenant, place);
+  const auto beside = beside_block(record, place, block.size());
   if (sealing_ == Sealing::kAesGcm) {
-    return cipher_.open(tenant_key(record.tenant), record.nonce,
-                        beside_block(record, place, block.size()), sealed, record.tag, block);
+    return cipher_.open(key, record.nonce, beside, sealed, record.tag, block);
   }
-  if (!equal_in_constant_time(record.tag, tag_of(record, place, sealed))) return false;
-  std::memcpy(block.data(), sealed.data(), block.size());
-  return true;
+  return equal_in_constant_time(record.tag,
+                                cipher_.copy_with_tag(key, record.nonce, beside, sealed, block));
 }
 
 }  // namespace sluice

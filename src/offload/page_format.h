@@ -9,9 +9,16 @@
 // that a load accepts nothing but what was saved. The keys of all tags are derived from the secret
 // and the identity: segments of another model, or of another secret, are not ours.
 //
-// Sealing: with kTags blocks lie open, and tags are HMACs. With kAesGcm blocks and records are
-// encrypted with AES-256-GCM: records with one key, the blocks of each tenant with a key of its
-// own; nonces are random. Numbers are little-endian.
+// Sealing: with kTags blocks and records lie open; the tags of blocks are AES-256-GMAC, those of
+// records and headers HMAC-SHA256. With kAesGcm blocks and records are encrypted with AES-256-GCM.
+// Blocks have a key for each tenant and page, records one key.
+//
+// Nonces are 96 random bits; two alike under one key would let a reader forge tags of that key.
+// A page that is written 2^32 times for one tenant has that risk at 2^-33, and only its own tags
+// are in danger. Records have one key with encryption only, and are written as often as blocks:
+// the same risk after 2^32 blocks of an identity.
+//
+// Numbers are little-endian.
 // Pure except for nonces; one object, one thread.
 #pragma once
 
@@ -68,7 +75,7 @@ struct PageRecord {
   Hash128 tenant;  // whose key seals the block
   std::uint32_t group = 0;
   std::int64_t used = 0;  // Unix seconds
-  AesNonce nonce{};       // of the block, with kAesGcm
+  AesNonce nonce{};       // of the block
   PageTag tag{};          // of the block
 };
 
@@ -95,6 +102,7 @@ class PageFormat {
   std::optional<PageRecord> decode_record(std::span<const std::byte> bytes, std::uint64_t place);
 
   // Writes the block to the first bytes of `page`, sealed, and sets the record's nonce and tag.
+  // Each call takes a new nonce, so the same block has another tag.
   // REQUIRES: page.size() >= block.size().
   void seal_block(PageRecord& record, std::uint64_t place, std::span<const std::byte> block,
                   std::span<std::byte> page);
@@ -103,13 +111,11 @@ class PageFormat {
                   std::span<std::byte> block);
 
  private:
-  AesKey tenant_key(Hash128 tenant) const;
-  PageTag tag_of(const PageRecord& record, std::uint64_t place, std::span<const std::byte> block);
+  AesKey page_key(Hash128 tenant, std::uint64_t place) const;
 
   Sealing sealing_;
   SegmentIdentity identity_;
   Hmac records_;
-  Hmac blocks_;
   AesKey record_key_;
   AesKey block_key_;
   AesGcm cipher_;

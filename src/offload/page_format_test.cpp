@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +18,14 @@ constexpr Sealing kBoth[] = {Sealing::kTags, Sealing::kAesGcm};
 PageFormat make_format(Sealing sealing, const HmacKey& secret = {},
                        std::string_view model = "model") {
   return {secret, sealing, segment_identity(secret, sealing, model)};
+}
+
+std::vector<std::byte> bytes_of(std::string_view hex) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
 }
 
 TEST(PageFormat, RecordsComeBackAndEveryFlippedBitIsFound) {
@@ -101,7 +111,13 @@ TEST(PageFormat, ABlockOpensUnderItsNameGroupPlaceAndTenantOnly) {
     EXPECT_FALSE(opens(other, 2));
     other = record;
     other.tenant.low = 2;
-    EXPECT_EQ(opens(other, 2), sealing == Sealing::kTags) << "only encryption has keys of tenants";
+    EXPECT_FALSE(opens(other, 2)) << "each tenant has keys of its own";
+    other = record;
+    other.nonce[0] ^= std::byte{1};
+    EXPECT_FALSE(opens(other, 2));
+    other = record;
+    other.tag[15] ^= std::byte{1};
+    EXPECT_FALSE(opens(other, 2));
     back.resize(99);
     EXPECT_FALSE(opens(record, 2)) << "another length";
     back.resize(100);
@@ -111,15 +127,64 @@ TEST(PageFormat, ABlockOpensUnderItsNameGroupPlaceAndTenantOnly) {
 }
 
 TEST(PageFormat, TheSameBlockIsNeverSealedTwiceAlike) {
-  PageFormat format = make_format(Sealing::kAesGcm);
   const std::vector<std::byte> block(100, std::byte{1});
-  std::vector<std::byte> first(100);
-  std::vector<std::byte> second(100);
-  PageRecord record{kName, {}, 1, 0, {}, {}};
-  format.seal_block(record, 2, block, first);
-  format.seal_block(record, 2, block, second);
-  EXPECT_NE(first, second);
+  for (const Sealing sealing : kBoth) {
+    PageFormat format = make_format(sealing);
+    std::set<std::vector<std::byte>> pages;
+    std::set<PageTag> tags;
+    std::set<AesNonce> nonces;
+    constexpr std::size_t kTimes = 1000;
+    for (std::size_t i = 0; i < kTimes; ++i) {
+      PageRecord record{kName, {}, 1, 0, {}, {}};
+      std::vector<std::byte> page(100);
+      format.seal_block(record, 2, block, page);
+      pages.insert(page);
+      tags.insert(record.tag);
+      nonces.insert(record.nonce);
+    }
+    EXPECT_EQ(pages.size(), sealing == Sealing::kTags ? 1 : kTimes);
+    EXPECT_EQ(tags.size(), kTimes);
+    EXPECT_EQ(nonces.size(), kTimes);
+  }
+  PageFormat format = make_format(Sealing::kAesGcm);
+  const PageRecord record{kName, {}, 1, 0, {}, {}};
   EXPECT_NE(format.encode_record(record, 2), format.encode_record(record, 2));
+}
+
+// Version 3 as another program makes it, with Python's hmac and cryptography.AESGCM. A derived key
+// is HMAC-SHA256(key, label + 0x01): of the secret and the label of an identity, or of the blocks'
+// key, and of that and tenant and place for a page.
+TEST(PageFormat, BlocksOfAnotherImplementationOpen) {
+  struct Golden {
+    Sealing sealing;
+    std::string_view identity, tag, page;
+  };
+  constexpr Golden kGolden[] = {
+      {Sealing::kTags, "93dbeafc000b53ad18ddb8de68de7232", "6231d35ed6d3be12d763053f235f7ab7",
+       "00070e151c232a31383f464d545b626970777e858c939aa1a8afb6bdc4cbd2d9e0e7eef5fc030a1118"
+       "1f262d343b424950575e656c737a81888f969da4abb2b9c0c7ced5dce3eaf1f8ff060d141b22293037"
+       "3e454c535a61686f767d848b9299a0a7aeb5"},
+      {Sealing::kAesGcm, "2c678fbad729ca8fadbdd6e5ba2fbe86", "964a5565d206849b7a319ce364fdb6a9",
+       "fa4f68a87c0bb24f7e36c9def2462578f343a8feaf4104b90c132abd677aa5b516ac92ed89e552ecde"
+       "f767d511b0499f45eebc7e49660912873de54d2cde3547779a91ca649fd9b0dd7f287145308d1cdb84"
+       "6210d9b4debf4ebaea6a34606a990fb20ce2"}};
+  HmacKey secret{};
+  for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i);
+  for (const Golden& golden : kGolden) {
+    PageFormat format = make_format(golden.sealing, secret);
+    const auto identity = segment_identity(secret, golden.sealing, "model");
+    EXPECT_TRUE(std::ranges::equal(identity, bytes_of(golden.identity)));
+    PageRecord record{.name = {1, 2}, .tenant = {3, 4}, .group = 6};
+    for (std::size_t i = 0; i < record.nonce.size(); ++i) {
+      record.nonce[i] = static_cast<std::byte>(100 + i);
+    }
+    std::ranges::copy(bytes_of(golden.tag), record.tag.begin());
+    std::vector<std::byte> block(100);
+    ASSERT_TRUE(format.open_block(record, 5, bytes_of(golden.page), block));
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      EXPECT_EQ(block[i], static_cast<std::byte>(i * 7 % 256));
+    }
+  }
 }
 
 TEST(PageFormat, PagesAreAlignedAndDoNotOverlap) {
