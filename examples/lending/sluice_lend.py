@@ -51,6 +51,7 @@ class Lender:
         self._lock = threading.RLock()  # one message at a time
         self._ended = threading.Event()
         self._epoch = None
+        self._joins = []  # keys of those that were sent
         self._goal = 0  # bytes that are offered, when all messages have arrived
         self.offered = self.out = self._wanted_back = 0
         self.error = None  # why the last message had no answer
@@ -131,6 +132,9 @@ class Lender:
         fields = {"party": self.party, "key": uuid.uuid4().hex}
         if self._epoch is None:
             fields["device"] = self.device
+            # Otherwise a late copy of one of them would fence this process.
+            fields["earlier_joins"] = self._joins[-16:]
+            self._joins = [*fields["earlier_joins"], fields["key"]]
             if self.offered or self._goal:
                 size = max(self.offered, self._goal)
                 fields["leases"] = [{"lease": LEASE, "bytes": size}]

@@ -16,6 +16,10 @@ AgentAnswer AgentBook::check_join(const AgentJoin& join) const {
   if (!is_member_name(join.key)) {
     return agent_fault(AgentFault::kBadRequest, fmt::format("key: must be {}", kMemberNameRule));
   }
+  if (!std::ranges::all_of(join.earlier_joins, is_member_name)) {
+    return agent_fault(AgentFault::kBadRequest,
+                       fmt::format("earlier_joins: each must be {}", kMemberNameRule));
+  }
   for (const AgentBackbone& one : join.backbones) {
     const auto found = std::ranges::find(backbones_, one.name, &GatewayBackbone::name);
     if (found == backbones_.end()) {
@@ -37,9 +41,13 @@ AgentBook::Joined AgentBook::join(TimePoint now, const AgentJoin& join) {
   Joined joined{check_join(join), false};
   if (joined.answer.fault != AgentFault::kNone) return joined;
   const JoinKind kind = members_.classify(join.agent, join.key);
-  // A process that was replaced must not take its name back.
-  const auto last = static_cast<std::uint64_t>(join.last_epoch);
-  if (kind == JoinKind::kReplaces && last != 0 && members_.at(join.agent).epoch != last) {
+  // A process that was replaced must not take its name back. A late copy of its own join is not
+  // another process.
+  const auto is_own = [&](const std::string& key) {
+    return std::ranges::find(join.earlier_joins, key) != join.earlier_joins.end();
+  };
+  if (kind == JoinKind::kReplaces && !join.earlier_joins.empty() &&
+      !is_own(members_.at(join.agent).joins.back())) {
     joined.answer = agent_fault(
         AgentFault::kStaleEpoch,
         fmt::format("another process has joined as agent '{}'; give each agent its own --name",
@@ -61,7 +69,7 @@ AgentBook::Joined AgentBook::join(TimePoint now, const AgentJoin& join) {
       break;
     case JoinKind::kNew:
     case JoinKind::kReplaces:
-      members_.join(now, join.agent, join.key);
+      members_.join(now, join.agent, join.key, join.earlier_joins);
       sequences_[join.agent] = 0;
       joined.is_new = true;
   }

@@ -47,19 +47,42 @@ TEST_F(AgentBookTest, ALaterProcessFencesTheOneBefore) {
 }
 
 TEST_F(AgentBookTest, AProcessThatWasReplacedDoesNotReplaceItsReplacement) {
-  const std::uint64_t first = book_.join(at(0), message("k1")).answer.epoch;
+  book_.join(at(0), message("k1"));
   const std::uint64_t second = book_.join(at(1), message("k2")).answer.epoch;
   AgentJoin again = message("k3");
-  again.last_epoch = static_cast<std::int64_t>(first);
+  again.earlier_joins = {"k1"};
   EXPECT_EQ(book_.join(at(2), again).answer.fault, AgentFault::kStaleEpoch);
   EXPECT_EQ(book_.check(at(2), "a", second).fault, AgentFault::kNone);
   // The present process may, and each one may once the name is free.
-  again.last_epoch = static_cast<std::int64_t>(second);
+  again.earlier_joins = {"k2"};
   EXPECT_EQ(book_.join(at(3), again).answer.fault, AgentFault::kNone);
   book_.remove("a");
   again.key = "k4";
-  again.last_epoch = static_cast<std::int64_t>(first);
+  again.earlier_joins = {"k1"};
   EXPECT_EQ(book_.join(at(4), again).answer.fault, AgentFault::kNone);
+}
+
+// A network that was cut delivers copies of a join after it was answered.
+TEST_F(AgentBookTest, ALateJoinOfItsOwnDoesNotShutAProcessOut) {
+  static_cast<void>(book_.join(at(0), message("k1")));
+  ASSERT_EQ(book_.advance(at(1000)), std::vector<std::string>{"a"});
+  // The book knows nothing of it any more, so it cannot tell that it is late.
+  EXPECT_TRUE(book_.join(at(1001), message("k1")).is_new);
+  AgentJoin next = message("k2");
+  next.earlier_joins = {"k1"};
+  const AgentBook::Joined joined = book_.join(at(1002), next);
+  ASSERT_EQ(joined.answer.fault, AgentFault::kNone) << joined.answer.message;
+  EXPECT_TRUE(joined.is_new);
+}
+
+TEST_F(AgentBookTest, ALateJoinOfItsOwnDoesNotFenceAProcess) {
+  static_cast<void>(book_.join(at(0), message("k1")));
+  static_cast<void>(book_.advance(at(1000)));
+  AgentJoin next = message("k2");
+  next.earlier_joins = {"k1"};
+  const std::uint64_t epoch = book_.join(at(1001), next).answer.epoch;
+  EXPECT_EQ(book_.join(at(1002), message("k1")).answer.fault, AgentFault::kStaleEpoch);
+  EXPECT_EQ(book_.check(at(1003), "a", epoch).fault, AgentFault::kNone);
 }
 
 TEST_F(AgentBookTest, OnlyMessagesThatCountRenewTheLease) {
@@ -82,6 +105,9 @@ TEST_F(AgentBookTest, AJoinWithAnotherModelChangesNothing) {
   EXPECT_EQ(book_.join(at(0), other).answer.fault, AgentFault::kUnknownName);
   EXPECT_EQ(book_.join(at(0), message("k", "a/b")).answer.fault, AgentFault::kBadRequest);
   EXPECT_EQ(book_.join(at(0), message("")).answer.fault, AgentFault::kBadRequest);
+  AgentJoin unnamed = message("k");
+  unnamed.earlier_joins = {"a b"};
+  EXPECT_EQ(book_.join(at(0), unnamed).answer.fault, AgentFault::kBadRequest);
   EXPECT_EQ(book_.size(), 0U);
 }
 

@@ -132,7 +132,7 @@ void AgentLink::join() {
   if (key_.empty()) key_ = fmt::format("{}-{}", options_.key_prefix, ++joins_);
   AgentJoin join = options_.join;
   join.key = key_;
-  join.last_epoch = static_cast<std::int64_t>(epoch_);
+  join.earlier_joins = earlier_joins_.earlier();
   control_->start({.method = "POST", .path = "/v1/agents/join", .body = agent_json(join)},
                   [this, sent = clock_.now()](const Status& status, int, const std::string& body) {
                     join_answered(sent, status, body);
@@ -155,7 +155,7 @@ void AgentLink::join_answered(TimePoint sent, const Status& status, const std::s
     case AgentFault::kTooManyAgents: return again(answer->message);
     default: return fail(invalid_argument("the gateway refuses this agent: " + answer->message));
   }
-  key_.clear();
+  earlier_joins_.add(std::exchange(key_, {}));
   cause_.clear();
   epoch_ = answer->epoch;
   expiry_ = answer->expiry;

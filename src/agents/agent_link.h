@@ -32,7 +32,7 @@ class AgentLink final {
  public:
   struct Options {
     http::HttpClientOptions client;  // with the token
-    AgentJoin join;                  // all but the key
+    AgentJoin join;                  // all but the keys
     std::string key_prefix;          // of join keys; differs from those of other processes
   };
   struct Calls {
@@ -90,6 +90,7 @@ class AgentLink final {
   Phase phase_ = Phase::kJoining;
   std::uint64_t session_ = 0;  // counts sessions, for tasks that come late
   std::uint64_t joins_ = 0;
+  JoinKeys earlier_joins_;
   std::string key_;
   std::uint64_t epoch_ = 0;
   Duration expiry_{0};

@@ -35,6 +35,8 @@ class FaultyHub final : public http::Handler {
   }
   void handle(std::shared_ptr<http::Exchange> exchange) override {
     const std::string path = exchange->request().path;
+    if (path == "/v1/agents/join") joins.push_back(exchange->request());
+    if (is_cut) return exchange->abort();
     if (path == "/v1/agents/listen") stream = exchange;
     if (path == "/v1/agents/report") {
       ++reports;
@@ -52,11 +54,13 @@ class FaultyHub final : public http::Handler {
     hub_.handle(std::move(exchange));
   }
 
+  std::vector<http::Request> joins;
   std::shared_ptr<http::Exchange> stream;  // the last one
   int reports = 0;
   int lost_reports = 0;  // before they arrive
   int lost_answers = 0;
   bool is_silent = false;  // reports get no answer
+  bool is_cut = false;     // nothing arrives
   std::vector<std::shared_ptr<http::Exchange>> held;
 
  private:
@@ -231,6 +235,32 @@ TEST_F(AgentLinkTest, ItJoinsAgainWhenAllProcessesHaveEnded) {
   machine_.end_processes();
   await([&] { return joined_ == 2; });
   await_open();
+}
+
+// A network that was cut delivers a copy of its first join, before its next one or after it.
+TEST_F(AgentLinkTest, LateJoinsOfItsOwnDoNotShutItOut) {
+  link_->start();
+  await_open();
+  const auto cut_until_it_is_forgotten = [&] {
+    faulty_.is_cut = true;
+    await([&] { return agent().phase == AgentPhase::kGone; });
+    faulty_.is_cut = false;
+  };
+  const auto late_join = [&] {
+    hub_.handle(std::make_shared<test::FakeExchange>(faulty_.joins.front()));
+  };
+  cut_until_it_is_forgotten();
+  late_join();
+  await_open();
+  cut_until_it_is_forgotten();
+  await_open();
+  const int joined = joined_;
+  late_join();
+  const int reports = faulty_.reports;
+  await([&] { return faulty_.reports >= reports + 3; });
+  EXPECT_TRUE(is_open());
+  EXPECT_EQ(joined_, joined) << "its session goes on";
+  EXPECT_EQ(failure_, "");
 }
 
 TEST_F(AgentLinkTest, ADrainedAgentTakesNothingAndLeavesWhenItsFunctionsHaveEnded) {

@@ -51,6 +51,18 @@ void read_text(FieldReader& reader, std::string_view name, std::string& out) {
   out = *text;
 }
 
+void read_texts(FieldReader& reader, std::string_view name, std::size_t most,
+                std::vector<std::string>& out) {
+  const JsonValue::Array* list = reader.array(name);
+  const auto is_text = [](const JsonValue& item) {
+    return item.string() != nullptr && item.string()->size() <= kMaxText;
+  };
+  if (list == nullptr || list->size() > most || !std::ranges::all_of(*list, is_text)) {
+    return reader.missing(name, fmt::format("a list of at most {} texts", most));
+  }
+  for (const JsonValue& item : *list) out.push_back(*item.string());
+}
+
 template <class T>
 void read_integer(FieldReader& reader, std::string_view name, std::int64_t least, std::int64_t most,
                   T& out) {
@@ -120,7 +132,7 @@ Result<AgentJoin> parse_agent_join(std::string_view body) {
   return parse<AgentJoin>(body, [](FieldReader& reader, AgentJoin& join) {
     read_text(reader, "agent", join.agent);
     read_text(reader, "key", join.key);
-    read_integer(reader, "last_epoch", 0, INT64_MAX, join.last_epoch);
+    read_texts(reader, "earlier_joins", kMaxEarlierJoins, join.earlier_joins);
     read_integer(reader, "cores", 1, kMaxAgentCores, join.cores);
     read_integer(reader, "turn_cores", 1, kMaxAgentCores, join.turn_cores);
     read_integer(reader, "memory_bytes", 1, kMaxAgentBytes, join.memory_bytes);
@@ -174,7 +186,7 @@ std::string agent_json(const AgentJoin& join) {
   }
   return dump_json(AgentJson{{"agent", join.agent},
                              {"key", join.key},
-                             {"last_epoch", join.last_epoch},
+                             {"earlier_joins", join.earlier_joins},
                              {"cores", join.cores},
                              {"turn_cores", join.turn_cores},
                              {"memory_bytes", join.memory_bytes},

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 
@@ -41,7 +42,8 @@ struct AgentBackbone {
 struct AgentJoin {
   std::string agent;
   std::string key;  // a new one for each join; a repeat with the same key changes nothing
-  std::int64_t last_epoch = 0;  // that this process had; 0: none
+  // Keys of joins that this process has sent before, kMaxEarlierJoins at most.
+  std::vector<std::string> earlier_joins = {};
   std::int64_t cores = 0;
   std::int64_t turn_cores = 0;  // that a function has while it has a turn
   std::int64_t memory_bytes = 0;

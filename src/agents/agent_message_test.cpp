@@ -27,7 +27,8 @@ AgentReport report() {
 TEST(AgentMessage, MessagesSurviveTheirJson) {
   AgentJoin join;
   join.agent = "a";
-  join.key = "k";
+  join.key = "k3";
+  join.earlier_joins = {"k1", "k2"};
   join.cores = 2;
   join.turn_cores = 1;
   join.memory_bytes = 3;
@@ -36,6 +37,7 @@ TEST(AgentMessage, MessagesSurviveTheirJson) {
   const auto joined = parse_agent_join(agent_json(join));
   ASSERT_TRUE(joined) << joined.error().message;
   EXPECT_EQ(joined->agent, "a");
+  EXPECT_EQ(joined->earlier_joins, join.earlier_joins);
   EXPECT_EQ(joined->max_functions, 4);
   EXPECT_EQ(joined->backbones, join.backbones);
   const auto reported = parse_agent_report(agent_json(report()));

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "coordinator/coordinator_service.h"
 #include "lending/lending_json.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 namespace {
@@ -50,7 +51,7 @@ ordered_json body_of(LendVerb verb) {
     add("socket", name(), false);
     add("held", list(entry(kLeaseName)), false);
     add("leases", list(entry(kName)), false);
-    add("unanswered", list(name(), kMaxUnanswered), false);
+    add("earlier_joins", list(name(), kMaxEarlierJoins), false);
   } else {
     add("epoch", whole());
   }

@@ -129,7 +129,7 @@ TEST_F(CoordinatorServiceTest, DescribesItself) {
     const auto& schema =
         document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
     const auto sent = parse_json(lend_request_json(
-        {.verb = verb, .kind = LendKind::kPages, .socket = "s", .unanswered = {"k"}}));
+        {.verb = verb, .kind = LendKind::kPages, .socket = "s", .earlier_joins = {"k"}}));
     ASSERT_EQ(schema["properties"].size(), sent.size()) << path;
     for (const auto& [name, value] : sent.items()) {
       EXPECT_TRUE(schema["properties"].contains(name)) << path << " " << name;

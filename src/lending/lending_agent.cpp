@@ -141,7 +141,6 @@ void LendingAgent::take(const LendReply& reply) {
   epoch_ = reply.epoch;
   expiry_ = reply.expiry;
   state_ = LendingState::kJoined;
-  messages_.joined();
   available_ = reply.available;
   const std::int64_t before = kept();
   loans_.clear();

@@ -350,6 +350,21 @@ TEST_F(LendingAgentTest, ALateJoinOfItsOwnDoesNotFenceIt) {
   EXPECT_EQ(agent.state(), LendingState::kJoined);
 }
 
+// The same for a copy of a join that was answered, when the coordinator has forgotten the party.
+TEST_F(LendingAgentTest, ALateCopyOfAnAnsweredJoinDoesNotFenceIt) {
+  LendingAgent agent(options("a"));
+  agent.update(at(0), {.limit = kLeast});
+  const auto first = agent.next(at(0));
+  ASSERT_TRUE(first);
+  agent.answer(book_.handle(at(0), *first));
+  const std::int64_t later = 60'000;  // beyond the expiry
+  exchange(later, agent, {});
+  ASSERT_EQ(agent.state(), LendingState::kJoined);
+  EXPECT_EQ(book_.handle(at(later + 1), *first).fault, LendFault::kStaleEpoch);
+  exchange(later + 200, agent, {});
+  EXPECT_EQ(agent.state(), LendingState::kJoined);
+}
+
 TEST_F(LendingAgentTest, AFencedProcessStaysAtItsLeast) {
   LendingAgent agent(options("a"));
   exchange(0, agent, {});

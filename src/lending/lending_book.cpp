@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 namespace {
@@ -179,11 +180,11 @@ LendAnswer LendingBook::check_names(const LendRequest& request) const {
     }
     if (!is_amount(lease.bytes, 1)) return wrong_amount("leases: bytes", 1, lease.bytes);
   }
-  if (request.unanswered.size() > kMaxUnanswered ||
-      !std::ranges::all_of(request.unanswered, is_name)) {
-    return fault(LendFault::kBadRequest,
-                 fmt::format("unanswered must be at most {} keys of earlier joins, each {}",
-                             kMaxUnanswered, kNameRule));
+  if (request.earlier_joins.size() > kMaxEarlierJoins ||
+      !std::ranges::all_of(request.earlier_joins, is_name)) {
+    return fault(
+        LendFault::kBadRequest,
+        fmt::format("earlier_joins must be at most {} keys, each {}", kMaxEarlierJoins, kNameRule));
   }
   return {};
 }
@@ -323,7 +324,7 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   Party& party = parties_[request.party];
   party.device = request.device;
   party.socket = request.socket;
-  members_.join(now, request.party, request.key, request.unanswered);
+  members_.join(now, request.party, request.key, request.earlier_joins);
   changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
   settle_all();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 namespace {
@@ -346,22 +347,22 @@ INSTANTIATE_TEST_SUITE_P(
               "leases: bytes"},
         Wrong{"leases_name", join_of("b", "cpu", {}, {{"x/y", 1}}), LendFault::kBadRequest,
               "leases: lease"},
-        Wrong{"unanswered_no_key",
+        Wrong{"earlier_joins_no_key",
               {.verb = LendVerb::kJoin,
                .party = "b",
                .key = "k",
                .device = "cpu",
-               .unanswered = {"a b"}},
+               .earlier_joins = {"a b"}},
               LendFault::kBadRequest,
-              "unanswered"},
-        Wrong{"unanswered_many",
+              "earlier_joins"},
+        Wrong{"earlier_joins_many",
               {.verb = LendVerb::kJoin,
                .party = "b",
                .key = "k",
                .device = "cpu",
-               .unanswered = std::vector<std::string>(kMaxUnanswered + 1, "x")},
+               .earlier_joins = std::vector<std::string>(kMaxEarlierJoins + 1, "x")},
               LendFault::kBadRequest,
-              "unanswered"},
+              "earlier_joins"},
         Wrong{"no_key",
               {.verb = LendVerb::kAllocate, .party = "a", .epoch = 1, .bytes = 1},
               LendFault::kBadRequest,
@@ -393,7 +394,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(LendingBookTest, AJoinWithAnotherBodyIsNoRepeat) {
   const LendRequest join{
-      .verb = LendVerb::kJoin, .party = "a", .key = "j", .device = "cpu", .unanswered = {"i"}};
+      .verb = LendVerb::kJoin, .party = "a", .key = "j", .device = "cpu", .earlier_joins = {"i"}};
   const std::uint64_t epoch = send(0, join).reply.epoch;
   EXPECT_EQ(send(1, join).reply.epoch, epoch);
   LendRequest other = join;
@@ -405,7 +406,7 @@ TEST_F(LendingBookTest, AJoinWithAnotherBodyIsNoRepeat) {
   // It was sent before, and arrives now.
   other = join;
   other.key = "i";
-  other.unanswered.clear();
+  other.earlier_joins.clear();
   EXPECT_EQ(send(4, other).fault, LendFault::kStaleEpoch);
   EXPECT_EQ(beat(5, "a", 0).reply.epoch, epoch);
 }

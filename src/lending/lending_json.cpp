@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/json_depth.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 namespace {
@@ -94,11 +95,11 @@ class Members {
     const nlohmann::json* value = find(name, false);
     if (value == nullptr) return;
     const bool fits =
-        value->is_array() && value->size() <= kMaxUnanswered &&
+        value->is_array() && value->size() <= kMaxEarlierJoins &&
         std::ranges::all_of(*value, [](const nlohmann::json& key) { return key.is_string(); });
     if (!fits) {
       return fail(
-          fmt::format("{}{} must be a list of at most {} texts", where_, name, kMaxUnanswered));
+          fmt::format("{}{} must be a list of at most {} texts", where_, name, kMaxEarlierJoins));
     }
     out = value->get<std::vector<std::string>>();
   }
@@ -254,7 +255,7 @@ Result<LendRequest> parse_lend_request(LendVerb verb, std::string_view body) {
     members.text("socket", request.socket, false);
     members.list("held", request.held);
     members.list("leases", request.leases);
-    members.keys("unanswered", request.unanswered);
+    members.keys("earlier_joins", request.earlier_joins);
   } else {
     std::int64_t epoch = 0;
     members.integer("epoch", epoch, true);
@@ -280,7 +281,7 @@ std::string lend_request_json(const LendRequest& request) {
     if (!request.socket.empty()) body["socket"] = request.socket;
     body["held"] = list_json(request.held);
     body["leases"] = list_json(request.leases);
-    if (!request.unanswered.empty()) body["unanswered"] = request.unanswered;
+    if (!request.earlier_joins.empty()) body["earlier_joins"] = request.earlier_joins;
   } else {
     body["epoch"] = request.epoch;
   }

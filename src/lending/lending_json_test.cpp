@@ -21,7 +21,7 @@ TEST(LendingJsonTest, RequestsSurviveTheirText) {
                    .spare = 8,
                    .held = {{"b/x", 3}},
                    .leases = {{"y", 4}},
-                   .unanswered = {"i"}};
+                   .earlier_joins = {"i"}};
   for (const LendVerb verb : lend_verbs()) {
     full.verb = verb;
     const std::string text = lend_request_json(full);
@@ -98,10 +98,10 @@ INSTANTIATE_TEST_SUITE_P(
               "held must be a list"},
         Wrong{LendVerb::kJoin, R"({"party":"a","key":"k","device":"cpu","held":[{"lease":"x"}]})",
               "held: bytes is missing"},
-        Wrong{LendVerb::kJoin, R"({"party":"a","key":"k","device":"cpu","unanswered":["x",1]})",
-              "unanswered must be a list"},
-        Wrong{LendVerb::kJoin, R"({"party":"a","key":"k","device":"cpu","unanswered":"x"})",
-              "unanswered must be a list"},
+        Wrong{LendVerb::kJoin, R"({"party":"a","key":"k","device":"cpu","earlier_joins":["x",1]})",
+              "earlier_joins must be a list"},
+        Wrong{LendVerb::kJoin, R"({"party":"a","key":"k","device":"cpu","earlier_joins":"x"})",
+              "earlier_joins must be a list"},
         Wrong{LendVerb::kHeartbeat, R"({"party":"a"})", "epoch is missing"},
         Wrong{LendVerb::kHeartbeat, R"({"party":"a","epoch":1.5})", "epoch must be a whole number"},
         Wrong{LendVerb::kHeartbeat, R"({"party":"a","epoch":1,"wants":1})", "no field 'wants'"},

@@ -22,7 +22,6 @@
 namespace sluice {
 
 inline constexpr std::int64_t kMaxLeaseBytes = std::int64_t{1} << 50;
-inline constexpr std::size_t kMaxUnanswered = 16;  // of a join
 
 enum class LendKind : std::uint8_t { kBudget, kPages };
 
@@ -59,9 +58,9 @@ struct LendRequest {
   std::int64_t spare = 0;  // kHeartbeat: so many of those it holds it can do without
   std::vector<LeaseBytes> held = {};    // kJoin: loans from before
   std::vector<LeaseBytes> leases = {};  // kJoin: what it offers, by NAME
-  // kJoin: keys of this process's joins that had no answer. They are refused if they arrive later;
-  // otherwise a late one would fence the process that sent it.
-  std::vector<std::string> unanswered = {};
+  // kJoin: keys of joins that this process has sent before, kMaxEarlierJoins at most. They are
+  // refused if they arrive later; otherwise a late one would fence the process that sent it.
+  std::vector<std::string> earlier_joins = {};
   friend bool operator==(const LendRequest&, const LendRequest&) = default;
 };
 

@@ -16,9 +16,8 @@ LendRequest MessageWriter::begin(LendVerb verb, std::uint64_t epoch) {
   message.epoch = epoch;
   message.key = fmt::format("{}.{}", key_prefix_, ++keys_);
   if (verb != LendVerb::kJoin) return message;
-  message.unanswered.assign(unanswered_.begin(), unanswered_.end());
-  unanswered_.push_back(message.key);
-  if (unanswered_.size() > kMaxUnanswered) unanswered_.pop_front();
+  message.earlier_joins = joins_.earlier();
+  joins_.add(message.key);
   return message;
 }
 

@@ -1,15 +1,14 @@
 // MessageWriter: begins the messages of one party to the coordinator: its name, its epoch, and a
-// key that no other message of the process has. It remembers the joins that had no answer, the last
-// kMaxUnanswered of them.
+// key that no other message of the process has.
 // Owner: LendingAgent or PageOffer. One thread.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 
 #include "lending/lending_message.h"
+#include "membership/join_keys.h"
 
 namespace sluice {
 
@@ -18,8 +17,6 @@ class MessageWriter {
   MessageWriter(std::string party, std::string key_prefix);
 
   LendRequest begin(LendVerb verb, std::uint64_t epoch);
-  // The last join has its answer.
-  void joined() { unanswered_.clear(); }
   // Ends the party in order; nothing while it has not joined (epoch 0). It has no key.
   std::optional<LendRequest> leave(std::uint64_t epoch) const;
 
@@ -27,7 +24,7 @@ class MessageWriter {
   const std::string party_;
   const std::string key_prefix_;
   std::uint64_t keys_ = 0;
-  std::deque<std::string> unanswered_;  // keys of joins
+  JoinKeys joins_;
 };
 
 }  // namespace sluice

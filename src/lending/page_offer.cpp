@@ -133,7 +133,6 @@ void PageOffer::take(TimePoint now, const LendReply& reply) {
   epoch_ = reply.epoch;
   expiry_ = reply.expiry;
   joined_ = true;
-  messages_.joined();
   booked_ = 0;
   holders_.clear();
   for (const LeaseView& lease : reply.leases) {

@@ -29,14 +29,14 @@ JoinKind MemberTable::classify(const std::string& name, const std::string& key) 
 }
 
 std::uint64_t MemberTable::join(TimePoint now, const std::string& name, const std::string& key,
-                                std::span<const std::string> unanswered) {
+                                std::span<const std::string> earlier) {
   Member& member = members_[name];
   member.epoch = next_epoch_++;
   member.heard = now;
   first_end_ = std::min(first_end_, now + expiry_);
-  for (const std::string& earlier : unanswered) {
-    if (earlier == key || std::ranges::find(member.joins, earlier) != member.joins.end()) continue;
-    member.joins.push_back(earlier);
+  for (const std::string& one : earlier) {
+    if (one == key || std::ranges::find(member.joins, one) != member.joins.end()) continue;
+    member.joins.push_back(one);
   }
   member.joins.push_back(key);
   while (member.joins.size() > kKeys) member.joins.pop_front();

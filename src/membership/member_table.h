@@ -7,8 +7,8 @@
 // - Each join has an epoch of its own, which grows. Messages with another one change nothing: a
 //   later process of the same name fences an earlier one.
 // - A join that is repeated with the key of the last one has the same epoch, because its answer may
-//   have been lost. The keys of earlier joins are refused, also of those that a party says it has
-//   sent without an answer: they may arrive late.
+//   have been lost. Earlier joins are refused, because they arrive late. A join names those that
+//   its process sent before it: the table may not have heard of them, or has forgotten them.
 //
 // Owner: a book of one kind of party. Threads: one. Limits: `most` parties; kKeys join keys each.
 #pragma once
@@ -61,10 +61,10 @@ class MemberTable {
 
   // Says how a join would end; changes nothing.
   JoinKind classify(const std::string& name, const std::string& key) const;
-  // Joins a party and returns its new epoch. `unanswered`: keys of its earlier joins. REQUIRES:
-  // classify() says kNew or kReplaces.
+  // Joins a party and returns its new epoch. `earlier`: keys of joins that this process has sent
+  // before. REQUIRES: classify() says kNew or kReplaces.
   std::uint64_t join(TimePoint now, const std::string& name, const std::string& key,
-                     std::span<const std::string> unanswered = {});
+                     std::span<const std::string> earlier = {});
   // Adds a party as an earlier table had it.
   void restore(const std::string& name, Member member);
   void remove(const std::string& name) { members_.erase(name); }

@@ -37,10 +37,10 @@ TEST(MemberTable, AJoinThatComesTwiceIsOneAndALateOneIsRefused) {
   EXPECT_EQ(members.classify("a", "k2"), JoinKind::kRepeated);
 }
 
-TEST(MemberTable, AJoinThatIsKnownToBeUnansweredIsRefusedWhenItArrives) {
+TEST(MemberTable, AJoinThatALaterOneNamesIsRefused) {
   MemberTable members = table();
-  const std::vector<std::string> unanswered = {"k1", "k2"};
-  members.join(at(0), "a", "k3", unanswered);
+  const std::vector<std::string> earlier = {"k1", "k2"};
+  members.join(at(0), "a", "k3", earlier);
   EXPECT_EQ(members.classify("a", "k1"), JoinKind::kOver);
   EXPECT_EQ(members.classify("a", "k2"), JoinKind::kOver);
   EXPECT_EQ(members.classify("a", "k3"), JoinKind::kRepeated);

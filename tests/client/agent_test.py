@@ -104,7 +104,7 @@ def test_a_cancelled_stream_ends_on_the_agent(pair):
     text_of(ask(server, "b", "pirate"))
 
 
-JOIN = {"agent": "two", "key": "k1", "last_epoch": 0, "cores": 1, "turn_cores": 1,
+JOIN = {"agent": "two", "key": "k1", "earlier_joins": [], "cores": 1, "turn_cores": 1,
         "memory_bytes": 1 << 30, "max_functions": 1, "backbones": []}
 
 
@@ -124,7 +124,7 @@ def test_wrong_messages_change_nothing(pair):
         (401, "wrong_token", ("report", report, None)),
         (401, "wrong_token", ("backbones", None, "")),
         (400, "bad_request", ("join", {**JOIN, "cores": -1, "key": "k2"})),
-        (409, "stale_epoch", ("join", {**JOIN, "last_epoch": epoch - 1, "key": "k2"})),
+        (409, "stale_epoch", ("join", {**JOIN, "earlier_joins": ["k0"], "key": "k2"})),
         (400, "bad_request", ("join", {**JOIN, "memory_bytes": -5, "key": "k2"})),
         (400, "bad_request", ("join", {**JOIN, "max_functions": 0, "key": "k2"})),
         (400, "bad_request", ("join", {**JOIN, "agent": "a/b", "key": "k2"})),

@@ -1,14 +1,13 @@
 """The Python client of examples/lending, against a real coordinator."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 import pytest
+from lend_fault_test import call, status
 from lend_test import BUDGET, LEAST, MIB, TOKEN, Burst, await_metric, coordinator  # noqa: F401
 from serving import PATIENCE, ROOT, Server
 
@@ -18,13 +17,6 @@ from sluice_lend import Fenced, Lender  # noqa: E402
 
 SPARE = 16 * MIB
 WAIT = 60 * PATIENCE
-
-
-def status(at):
-    request = urllib.request.Request(f"http://127.0.0.1:{at.port}/v1/status",
-                                     headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=WAIT) as answer:
-        return json.load(answer)
 
 
 def lease_of(at, name):
@@ -65,6 +57,24 @@ def test_a_restarted_coordinator_is_told_again(coordinator):  # noqa: F811
         # It may be used only when every borrower from before has had its time to come.
         assert image.take_back(timeout=WAIT)
         assert status(coordinator)["no_grants_for_ms"] == 0
+
+
+def test_a_late_copy_of_its_own_join_does_not_fence_it(coordinator):  # noqa: F811
+    joins = []
+
+    class Recorded(Lender):
+        def _send(self, verb, fields):
+            if verb == "join":
+                joins.append(dict(fields))
+            return super()._send(verb, fields)
+    with Recorded(f"http://127.0.0.1:{coordinator.port}", TOKEN, "image") as image:
+        assert image.offer(SPARE, timeout=WAIT)
+        coordinator.stop(signal.SIGKILL)
+        coordinator.start()
+        await_that(lambda: len(joins) > 1 and lease_of(coordinator, "image/spare"))
+        code, answer = call(coordinator, "POST", "/v1/join", joins[0])
+        assert (code, answer["error"]["code"]) == (409, "stale_epoch"), answer
+        assert image.take_back(timeout=WAIT)
 
 
 def test_a_later_process_of_the_same_name_fences_the_one_before(coordinator):  # noqa: F811

@@ -204,7 +204,7 @@ def test_answers_are_as_the_document_says(coordinator):
     epochs = {}
     for name, more in (("l", {"kind": "pages", "socket": "here"}), ("b", {"kind": "pages"})):
         joined = check("/v1/join", "post", 200, {"party": name, "key": "join", "device": "other",
-                                                 "unanswered": ["before"], **more})
+                                                 "earlier_joins": ["before"], **more})
         epochs[name] = joined["epoch"]
     wait_for_grants(coordinator, epochs)
 
@@ -319,7 +319,7 @@ class Borrower(threading.Thread):
             return
         if code == 200:
             self.answered = sent
-            self.epoch, self.joins = answer["epoch"], []
+            self.epoch = answer["epoch"]
             self.grants += answer["granted"] > 0
             self.use({loan["lease"]: loan["bytes"] for loan in answer["loans"]})
         elif answer["error"]["code"] == "unknown_party":
@@ -342,7 +342,7 @@ class Borrower(threading.Thread):
         if self.epoch is None:
             body["device"] = "cpu"
             body["held"] = [{"lease": lease, "bytes": size} for lease, size in self.loans.items()]
-            body["unanswered"] = self.joins[-16:]
+            body["earlier_joins"] = self.joins[-16:]
             self.joins.append(body["key"])
             return "join", body
         body["epoch"] = self.epoch

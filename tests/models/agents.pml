@@ -17,6 +17,8 @@
 #ifndef CALLS
 #define CALLS 2
 #endif
+/* More than the faults can cause; without a rule of the protocol there would be no end of them. */
+#define JOINS 12
 
 #define JOIN 1
 #define REPORT 2
@@ -28,7 +30,10 @@
 /* The gateway. Place: 0 nowhere, 1 at the agent, 2 here. */
 byte epoch;     /* of the session that counts; 0: none */
 byte epochs;    /* that were given out */
-byte key;       /* of the newest join */
+byte key;       /* of the newest join; 0: it knows none, because it forgets an agent with its lease */
+#ifdef WITHOUT_EARLIER_JOINS
+byte oldest;    /* key of the oldest join that it has heard of since then */
+#endif
 bool stream;    /* the stream of commands is open */
 bool draining;  /* as the agent has said */
 byte next = 1;  /* number of the message that counts next */
@@ -85,8 +90,23 @@ inline fence() { if :: place == 1 -> place = 0 :: else -> skip fi }
 #ifdef WITHOUT_KEYS
 #define IS_NEW(k) true
 #else
-#define IS_NEW(k) (k > key)
+#ifdef WITHOUT_EARLIER_JOINS
+#define IS_NEW(k) (k > key || k < oldest)
+#else
+#define IS_NEW(k) (k > key) /* a join names those before it */
 #endif
+#endif
+#ifdef WITHOUT_EARLIER_JOINS
+inline hear_key(k) { key = k; if :: oldest == 0 || k < oldest -> oldest = k :: else -> skip fi }
+inline forget() { epoch = 0; key = 0; oldest = 0 }
+#else
+inline hear_key(k) { key = k }
+inline forget() { epoch = 0; key = 0 }
+#endif
+inline join(k) {
+  lose(); fence(); epochs++; epoch = epochs; next = 1; draining = false; hear_key(k)
+}
+
 #ifdef WITHOUT_FENCE
 #define MAY_START (place == 0 || (place == 1 && !stream))
 #else
@@ -115,7 +135,7 @@ end:
   :: d_step { stream && !(phase == 1 && session == epoch) && phase != 3 -> lose() }
   :: d_step { faults > 0 && stream -> faults--; lose() }
 #ifndef WITHOUT_EXPIRY
-  :: d_step { epoch != 0 && LEASE_IS_OVER -> epoch = 0; lose(); fence() }
+  :: d_step { epoch != 0 && LEASE_IS_OVER -> forget(); lose(); fence() }
 #endif
   od
 }
@@ -131,13 +151,12 @@ end:
   :: atomic { kind != 0 ->
        d_step {
          if
-         :: kind == JOIN && IS_NEW(at_number) ->
-            lose(); fence(); epochs++; epoch = epochs; key = at_number; next = 1; draining = false
+         :: kind == JOIN && IS_NEW(at_number) -> join(at_number)
          :: kind == REPORT && IN_SESSION(at_epoch) && stream && IS_NEXT(at_number) ->
             assert(at_epoch == epoch); next++; draining = draining || has_drain;
             if :: has_ready && place == 1 -> ready = true :: else -> skip fi;
             if :: has_answer -> heard++; call = false; assert(heard <= said) :: else -> skip fi
-         :: kind == LEAVE && IN_SESSION(at_epoch) -> assert(!call); epoch = 0; lose(); fence()
+         :: kind == LEAVE && IN_SESSION(at_epoch) -> assert(!call); forget(); lose(); fence()
          :: else -> skip
          fi };
        if
@@ -150,12 +169,11 @@ end:
   /* A copy of a message, after it was answered. */
   :: d_step { late != 0 ->
        if
-       :: late == JOIN && IS_NEW(late_number) ->
-          lose(); fence(); epochs++; epoch = epochs; key = late_number; next = 1; draining = false
+       :: late == JOIN && IS_NEW(late_number) -> join(late_number)
        :: late == REPORT && IN_SESSION(late_epoch) && stream && IS_NEXT(late_number) ->
           assert(late_epoch == epoch); next++;
           if :: late_answer -> heard++; call = false; assert(heard <= said) :: else -> skip fi
-       :: late == LEAVE && IN_SESSION(late_epoch) -> epoch = 0; lose(); fence()
+       :: late == LEAVE && IN_SESSION(late_epoch) -> forget(); lose(); fence()
        :: else -> skip
        fi;
        late = 0 }
@@ -200,7 +218,7 @@ proctype Agent() {
   byte command;
 end:
   do
-  :: d_step { phase == 0 && session == 0 && kind == 0 && MAY_JOIN ->
+  :: d_step { phase == 0 && session == 0 && kind == 0 && MAY_JOIN && keys < JOINS ->
        keys++; number = keys; send(JOIN) }
   /* The stream opens, at most once in a session. */
   :: d_step { phase == 0 && session != 0 && kind == 0 ->

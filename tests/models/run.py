@@ -67,6 +67,7 @@ CASES = [
     ("agents", ["-DWITHOUT_EPOCHS"], SAFETY, "assertion"),
     ("agents", ["-DWITHOUT_NUMBERS"], SAFETY, "assertion"),
     ("agents", ["-DWITHOUT_KEYS"], SAFETY, "assertion"),
+    ("agents", ["-DWITHOUT_EARLIER_JOINS"], SAFETY, "assertion"),
     ("agents", ["-DWITHOUT_FENCE"], SAFETY, "assertion"),
     ("agents", ["-DWITHOUT_ENDING"], SAFETY, "assertion"),
     ("agents", ["-DEXPIRES_EARLY"], SAFETY, "assertion"),
