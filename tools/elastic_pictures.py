@@ -96,7 +96,7 @@ def reclaim_picture(page):
     for name, words, goal in (("back after", "seconds until all of it is back", 1),
                               ("P99 TBT", "P99 of the time between tokens, to that before", 1.5)):
         at = column(heads, name)
-        drawn, y = bars(y, words, [(f"{row[0]}, {row[1]}", number_of(row[at]), OURS)
+        drawn, y = bars(y, words, [(f"{row[0]}, {row[1]} reclaims", number_of(row[at]), OURS)
                                    for row in rows], goal)
         parts += drawn
     return svg(parts, y)

@@ -4,8 +4,8 @@ machine.
 
     tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
         [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB]
-        [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--window 2]
-        [--watch 120] [--first halves|lending] [--serve=OPTIONS] [--json]
+        [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--reclaims 10]
+        [--window 2] [--watch 120] [--first halves|lending] [--serve=OPTIONS] [--json]
 
 burst: two servers have --whole together. --burst requests come at once to one of them, while the
 other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
@@ -13,15 +13,15 @@ figure is the P99 TTFT of the burst, lending to halves (goal 0.5), and the mean 
 other's client (goal 1.05). With --watch each run ends when every request of the burst has its first
 token, but not before so many seconds: TTFT is known then, and the rest of long answers is left out.
 
-reclaim: another program lends --lent to a server with --least of its own. --burst requests fill
-all of it; meanwhile --streams begin, which --least has room for. When the burst is over, its blocks
-are cached and the streams go on, the program takes everything back. The figures are the seconds
-until it has it (goal 1), and the P99 of the streams' times between tokens in three windows: the
---window seconds before, the time until all is back, and the rest of --window seconds after it
-began; and that of the last two together to that before (goal 1.5). --pairs runs, and as many
-without a reclaim between them, whose second window is as long as that of the run before; the gaps
-of all runs of a kind are one sample. Gaps during which another answer's prompt was computed do not
-count.
+reclaim: another program lends --lent to a server with --least of its own. --streams streams run,
+which --least has room for, and --burst requests fill all of it. When the burst is over, its blocks
+are cached, and the program takes everything back; --reclaims times with one server. The figures are
+the seconds until it has it (goal 1), by how much the server's memory shrank, and the P99 of the
+streams' times between tokens in three windows: the --window seconds before, the time until all is
+back, and the rest of --window seconds after it began; and that of the last two together to that
+before (goal 1.5). Before each reclaim come windows of the same length in which nothing happens. The
+gaps of all windows of a kind are one sample. Gaps during which a stream's next prompt was computed
+do not count.
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -114,11 +114,9 @@ class Stream(threading.Thread):
     def had_tokens_since(self, start):
         return any(times and times[-1] > start for times in list(self.answers))
 
-    def stop(self):
-        self.again = False
-
     def leave(self):
         """Closes the connection at the next token."""
+        self.again = False
         self.left = True
 
     def done(self):
@@ -249,77 +247,97 @@ class Figures:
             print(f"pair {turn + 1}: {pairs[-1]}", file=sys.stderr)
         return pairs
 
-    def take_back(self, folder, takes, pause):
-        """The streams' gaps in the windows before, while and after the program takes all of it
-        back; with `takes` false: around `pause` seconds in which nothing happens."""
-        least, lent, window = self.options.least, self.options.lent, self.options.window
+    def borrow_all(self, server, lender):
+        """The server borrows all that the program lends, and fills it with the KV of a burst, which
+        stays cached."""
+        most = self.options.least + self.options.lent
+        lender.offer(self.options.lent)
+        burst = [self.stream(server.port) for _ in range(self.options.burst)]
+        while metric(server.port, "kv_limit_bytes") < most:
+            if not any(each.is_alive() for each in burst):
+                raise SystemExit("the burst did not need all of it; give a larger --burst")
+            time.sleep(0.02)
+        for each in burst:
+            each.done()
+
+    def undisturbed(self, seconds):
+        time.sleep(self.options.window)
+        begin = time.monotonic()
+        time.sleep(seconds)
+        return self.rest_of_window(begin)
+
+    def taken_back(self, lender):
+        time.sleep(self.options.window)
+        begin = time.monotonic()
+        lender.take_back()
+        return self.rest_of_window(begin)
+
+    def rest_of_window(self, begin):
+        end = time.monotonic()
+        time.sleep(max(0.0, begin + self.options.window - end))
+        return begin, end
+
+    def reclaim(self, folder):
+        least, lent = self.options.least, self.options.lent
+        spans = {"reclaim": [], "control": []}
+        streams, shrunk = [], []
         with coordinator(self.sluice, folder, 0) as (lend, url), \
                 Lender(url, TOKEN, "program") as lender, \
                 self.serve(f"{least}-{least + lent}", lend) as server:
             lender.offer(lent)
             await_metric(server.port, "kv_lending_joined", lambda value: value == 1)
-            burst = [self.stream(server.port) for _ in range(self.options.burst)]
-            while metric(server.port, "kv_limit_bytes") < least + lent:
-                if not any(each.is_alive() for each in burst):
-                    raise SystemExit("the burst did not need all of it; give a larger --burst")
-                time.sleep(0.02)
-            streams = [Stream(server.port, self.model, self.prompt(self.options.stream_prompt),
-                              self.options.stream_tokens, again=True)
-                       for _ in range(self.options.streams)]
-            for each in burst:
-                each.done()
-            over = time.monotonic()
-            while not all(each.had_tokens_since(over) for each in streams):
-                if any(each.error for each in streams):
-                    raise SystemExit("a stream failed: " + str([each.error for each in streams]))
-                time.sleep(0.02)
-            time.sleep(window)
-            asked = time.monotonic()
-            if takes:
-                lender.take_back()
-            else:
-                time.sleep(pause)
-            took = time.monotonic() - asked
-            time.sleep(max(0, window - took) + 0.5)
+            for turn in range(self.options.reclaims):
+                if not streams:
+                    streams = [Stream(server.port, self.model,
+                                      self.prompt(self.options.stream_prompt),
+                                      self.options.stream_tokens, again=True)
+                               for _ in range(self.options.streams)]
+                self.borrow_all(server, lender)
+                over = time.monotonic()
+                while not all(each.had_tokens_since(over) for each in streams):
+                    if any(each.error for each in streams):
+                        raise SystemExit(f"a stream failed: {[each.error for each in streams]}")
+                    time.sleep(0.02)
+                before = pss(server.process.pid)
+                spans["control"].append(self.undisturbed(took[-1] if turn else 0.3))
+                spans["reclaim"].append(self.taken_back(lender))
+                shrunk.append(before - pss(server.process.pid))
+                time.sleep(0.5)  # a prompt that is being computed belongs to a window, too
+                found = {name: self.windows(streams, spans[name]) for name in spans}
+                took = [end - begin for begin, end in spans["reclaim"]]
+                print(f"reclaim {turn + 1}: {took[-1]:.2f} s, the server has "
+                      f"{shrunk[-1] >> 20} MiB less; P99 TBT of all so far {found['reclaim']['tbt_ratio']:.2f}, without "
+                      f"one {found['control']['tbt_ratio']:.2f}", file=sys.stderr)
             for each in streams:
-                each.stop()
+                each.leave()
             for each in streams:
                 each.done()
-            prompts = [prompt for each in streams for prompt in each.prompts()]
-            return {"seconds": took,
-                    **{name: [gap for each in streams for gap in each.gaps(start, end, prompts)]
-                       for name, start, end in (
-                           ("before", asked - window, asked), ("during", asked, asked + took),
-                           ("after", asked + took, max(asked + window, asked + took)))}}
+        return {"lent_bytes": lent, "shrunk_bytes": shrunk, "seconds": took, **found}
 
-    def reclaim(self, folder):
-        """Runs with and without a reclaim, in turns; gaps of all runs of a kind are one sample."""
-        found = {True: [], False: []}
-        pause = 0
-        for turn in range(2 * self.options.pairs):
-            takes = turn % 2 == 0
-            run = self.take_back(folder, takes, pause)
-            pause = run["seconds"]
-            found[takes].append(run)
-            empty = [name for name in WINDOWS if not run[name]]
-            if empty:
-                raise SystemExit(f"the streams had no gaps {' and '.join(empty)}; give a larger "
-                                 "--window")
-            print(f"{'reclaim' if takes else 'control'} {turn // 2 + 1}: {run['seconds']:.2f} s; " +
-                  "; ".join(f"{name}: {len(run[name])} gaps, P99 {p99(run[name]):.4f} s"
-                            for name in WINDOWS) + "; the longest since it began " +
-                  ", ".join(f"{gap:.4f}" for gap in sorted(run["during"] + run["after"])[:-6:-1]),
-                  file=sys.stderr)
-        return {"lent_bytes": self.options.lent,
-                "seconds": [run["seconds"] for run in found[True]],
-                "reclaim": tbt_ratio(found[True]), "control": tbt_ratio(found[False])}
+    def windows(self, streams, spans):
+        """The streams' gaps around all spans of a kind, as one sample for each window."""
+        window = self.options.window
+        prompts = [prompt for each in streams for prompt in each.prompts()]
+        gaps = {name: [] for name in WINDOWS}
+        for begin, end in spans:
+            for name, first, last in (("before", begin - window, begin), ("during", begin, end),
+                                      ("after", end, max(begin + window, end))):
+                gaps[name] += [gap for each in streams for gap in each.gaps(first, last, prompts)]
+        empty = [name for name in WINDOWS if not gaps[name]]
+        if empty:
+            raise SystemExit(f"the streams had no gaps {' and '.join(empty)}; give a larger "
+                             "--window")
+        return {**{f"gaps_{name}": len(gaps[name]) for name in WINDOWS},
+                **{f"p99_tbt_{name}_s": p99(gaps[name]) for name in WINDOWS},
+                **{f"longest_{name}_s": max(gaps[name]) for name in WINDOWS},
+                "during_ratio": p99(gaps["during"]) / p99(gaps["before"]),
+                "tbt_ratio": p99(gaps["during"] + gaps["after"]) / p99(gaps["before"])}
 
 
-def tbt_ratio(runs):
-    gaps = {name: [gap for run in runs for gap in run[name]] for name in WINDOWS}
-    return {**{f"gaps_{name}": len(gaps[name]) for name in WINDOWS},
-            **{f"p99_tbt_{name}_s": p99(gaps[name]) for name in WINDOWS},
-            "tbt_ratio": p99(gaps["during"] + gaps["after"]) / p99(gaps["before"])}
+def pss(pid):
+    """Bytes of memory that are the process's, as the kernel counts them."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as stream:
+        return next(int(line.split()[1]) << 10 for line in stream if line.startswith("Pss:"))
 
 
 def main():
@@ -343,7 +361,8 @@ def main():
     parser.add_argument("--serve", default="", help="more options of the servers")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--ids", type=int, default=256, help="token ids of prompts are below")
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=3, help="of burst")
+    parser.add_argument("--reclaims", type=int, default=10)
     parser.add_argument("--window", type=float, default=2.0, help="seconds, of reclaim")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -366,13 +385,17 @@ def main():
               ", ".join(f"{each['other_ratio']:.2f}" for each in pairs))
     if "reclaim" in results:
         found = results["reclaim"]
-        print(f"{found['lent_bytes'] / (1 << 20):.0f} MiB back (goal: 1 s for 1 GiB) after " +
+        print(f"{found['lent_bytes'] >> 20} MiB back (goal: 1 s for 1 GiB) after " +
               ", ".join(f"{seconds:.2f} s" for seconds in found["seconds"]))
+        print("the server's memory shrank by " +
+              ", ".join(f"{size >> 20}" for size in found["shrunk_bytes"]) + " MiB")
         for name, what in (("reclaim", "of a reclaim (goal 1.5)"), ("control", "without one")):
-            windows = found[name]
-            print(f"P99 TBT {what}: {windows['tbt_ratio']:.2f} times that before; " +
-                  ", ".join(f"{each} {windows[f'p99_tbt_{each}_s'] * 1000:.1f} ms of "
-                            f"{windows[f'gaps_{each}']} gaps" for each in WINDOWS))
+            kind = found[name]
+            print(f"P99 TBT {what}: {kind['tbt_ratio']:.2f} times that before, until all is back "
+                  f"{kind['during_ratio']:.2f}; " +
+                  ", ".join(f"{each} {kind[f'p99_tbt_{each}_s'] * 1000:.1f} ms of "
+                            f"{kind[f'gaps_{each}']} gaps, the longest "
+                            f"{kind[f'longest_{each}_s'] * 1000:.1f} ms" for each in WINDOWS))
 
 
 if __name__ == "__main__":
