@@ -22,7 +22,7 @@ int length_of(std::span<const std::byte> bytes) {
   return static_cast<int>(bytes.size());
 }
 
-// Bytes that are still in the cache when they are copied behind their tag.
+// Bytes that are still in the cache when their tag is computed behind their copy.
 constexpr std::size_t kPiece = std::size_t{16} << 10;
 
 }  // namespace
@@ -103,9 +103,9 @@ AesTag AesGcm::copy_with_tag(const AesKey& key, const AesNonce& nonce,
   int done = 0;
   CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(beside.data()), length_of(beside)) == 1);
   for (std::size_t at = 0; at < from.size(); at += kPiece) {
-    const auto piece = from.subspan(at, std::min(kPiece, from.size() - at));
+    const auto piece = to.subspan(at, std::min(kPiece, from.size() - at));
+    std::memcpy(piece.data(), from.data() + at, piece.size());
     CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(piece.data()), length_of(piece)) == 1);
-    std::memcpy(to.data() + at, piece.data(), piece.size());
   }
   AesTag tag{};
   unsigned char* const end = raw(tag.data());  // nothing is written there

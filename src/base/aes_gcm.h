@@ -35,7 +35,8 @@ class AesGcm {
   // False: not sealed with this key, nonce and `beside`, or changed since; `plain` is then zeros.
   bool open(const AesKey& key, const AesNonce& nonce, std::span<const std::byte> beside,
             std::span<const std::byte> sealed, const AesTag& tag, std::span<std::byte> plain);
-  // GMAC: copies `from` to `to` and returns the tag of `beside` and `from`. For a new tag the nonce
+  // GMAC: copies `from` to `to` and returns the tag of `beside` and `to`, so that the tag is that
+  // of the copy even if another process changes `from` meanwhile. For a new tag the nonce
   // must be new; for a check it is the tag's. REQUIRES: from.size() == to.size(), no overlap.
   AesTag copy_with_tag(const AesKey& key, const AesNonce& nonce, std::span<const std::byte> beside,
                        std::span<const std::byte> from, std::span<std::byte> to);
