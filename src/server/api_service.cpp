@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "server/error_response.h"
+#include "server/form_body.h"
 #include "server/openapi.h"
 #include "server/page.h"
 #include "server/request_id.h"
@@ -277,6 +278,7 @@ void ApiService::handle(ExchangePtr exchange) {
                         make_error(401, "Incorrect API key provided: this server does not know it",
                                    "invalid_api_key"));
   }
+  if (const auto error = refuse_form(request)) return answer_error(std::move(call), *error);
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {
     for (http::Header& header : cors_headers(origin)) call.exchange->add_header(std::move(header));
@@ -321,6 +323,7 @@ void ApiService::handle_own(const OwnRoute& route, ExchangePtr exchange) {
   if (auto error = refuse_stranger(request); error && route.needs_key) {
     return answer_error(std::move(*call), *error);
   }
+  if (const auto error = refuse_form(request)) return answer_error(std::move(*call), *error);
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {
     for (http::Header& header : cors_headers(origin)) {

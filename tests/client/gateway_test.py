@@ -102,6 +102,26 @@ def stop_instances(server):
     return left
 
 
+@pytest.mark.parametrize("body, content_type", (
+    ("model=demo&prompt=x", "application/x-www-form-urlencoded"),
+    ("--b\r\nContent-Disposition: form-data; name=model\r\n\r\ndemo\r\n--b--\r\n",
+     "multipart/form-data; boundary=b")))
+def test_a_form_is_refused_by_name(server, body, content_type):
+    for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/gateway/actions"):
+        answer = server.post(path, body, headers={"Authorization": "Bearer " + ADMIN,
+                                                  "Content-Type": content_type})
+        assert answer.status == 400, (path, answer)
+        message = answer.error()["message"]
+        assert "is a form" in message and "application/json" in message, (path, message)
+
+
+def test_json_is_read_under_the_content_type_of_a_form(server):
+    """`curl -d` sends it so."""
+    answer = server.post("/v1/completions", '{"model": "demo", "prompt": "x", "max_tokens": 1}',
+                         headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert answer.status == 200, answer
+
+
 def test_each_tenant_sees_its_own_functions(server):
     for tenant, names in MODELS.items():
         models = client(server, tenant).models.list().data
