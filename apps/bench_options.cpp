@@ -48,7 +48,9 @@ Result<http::Header> parse_header(const std::string& text) {
 
 Result<http::HttpClientOptions> client_options(const BenchArguments& arguments) {
   http::HttpClientOptions options;
-  ASSIGN_OR_RETURN(options.url, http::parse_base_url(arguments.base_url));
+  auto url = http::parse_base_url(arguments.base_url);
+  if (!url) return with_context("--base-url", std::move(url).error());
+  options.url = *std::move(url);
   // OpenSSL writes to sockets that the server may have closed.
   if (options.url.tls) signal(SIGPIPE, SIG_IGN);
   if (!arguments.api_key.empty()) {

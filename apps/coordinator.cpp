@@ -11,8 +11,8 @@
 #include <memory>
 #include <set>
 
+#include "apps/etcd_options.h"
 #include "apps/exit_code.h"
-#include "apps/gateway_member.h"
 #include "apps/option_values.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -64,11 +64,8 @@ std::int64_t lease_seconds(double expiry_s) {
 }
 
 Result<EtcdLeaderOptions> leader_options(const CoordinatorArguments& arguments) {
-  const std::string& prefix = arguments.etcd_prefix;
-  if (prefix.empty() || prefix.back() == '/') {
-    return invalid_argument(
-        fmt::format("--etcd-prefix is '{}'; it must not be empty, nor end with a slash", prefix));
-  }
+  const std::string& prefix = arguments.etcd.prefix;
+  RETURN_IF_ERROR(check_etcd_prefix(prefix));
   std::uint64_t name = 0;
   if (getrandom(&name, sizeof(name), 0) != static_cast<ssize_t>(sizeof(name))) {
     return unavailable("the system gives no random numbers");
@@ -105,7 +102,8 @@ Status coordinate(const CoordinatorArguments& arguments) {
   http::EventLoop loop;
   std::unique_ptr<EtcdMembers> members;
   std::unique_ptr<EtcdClient> etcd;
-  if (!arguments.etcd.empty()) {
+  RETURN_IF_ERROR(check_etcd_files(arguments.etcd));
+  if (!arguments.etcd.urls.empty()) {
     ASSIGN_OR_RETURN(members, etcd_members(arguments.etcd));
     auto opened = EtcdClient::open(loop, *members);
     if (!opened) return tl::unexpected(with_context("--etcd", std::move(opened).error()));
@@ -126,7 +124,7 @@ Status coordinate(const CoordinatorArguments& arguments) {
   };
   tick();
   fmt::print(stderr, "coordinator: listening on http://{}:{}; {}\n", arguments.host, server->port(),
-             etcd ? fmt::format("its state is in etcd at {}", fmt::join(arguments.etcd, ", "))
+             etcd ? fmt::format("its state is in etcd at {}", fmt::join(arguments.etcd.urls, ", "))
                   : fmt::format("nothing is granted for {} s", arguments.expiry_s));
   tell_service_manager("READY=1\nSTATUS=lending memory");
   loop.run();
@@ -150,14 +148,10 @@ CLI::App* add_coordinator(CLI::App& root, CoordinatorArguments& arguments) {
                    "DEVICE=SIZE: memory that parties of this device divide, beside what each has "
                    "for itself, such as cpu=1GiB; may be repeated")
       ->allow_extra_args(false);
-  command
-      ->add_option("--etcd", arguments.etcd,
+  add_etcd_options(*command, arguments.etcd,
                    "keep the state in etcd 3.4 or later, such as http://127.0.0.1:2379; several "
-                   "members with commas between them; of several coordinators one leads")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command->add_option("--etcd-prefix", arguments.etcd_prefix,
-                      "of the keys in etcd (default /sluice/lending)");
+                   "members with commas between them; of several coordinators one leads",
+                   "Options");
   command
       ->add_option("--expiry", arguments.expiry_s,
                    "seconds without a message after which a party loses its loans, 1 to 3600 "

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/etcd_options.h"
+
 namespace CLI {
 class App;
 }
@@ -17,8 +19,7 @@ struct CoordinatorArguments {
   std::string token_file;
   std::vector<std::string> budgets;  // DEVICE=SIZE
   double expiry_s = 10;
-  std::vector<std::string> etcd;  // URLs of members; empty: the state is in memory only
-  std::string etcd_prefix = "/sluice/lending";
+  EtcdArguments etcd = {.prefix = "/sluice/lending"};  // without: the state is in memory only
 };
 
 // Declares the command. Returns it.

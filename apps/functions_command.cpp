@@ -12,35 +12,25 @@ namespace sluice {
 namespace {
 
 Result<EtcdOutcome> publish(const FunctionsArguments& arguments) {
-  RETURN_IF_ERROR(check_etcd_prefix(arguments.group.prefix));
+  RETURN_IF_ERROR(check_etcd_prefix(arguments.group.etcd.prefix));
   RETURN_IF_ERROR(load_functions(arguments.file));
   ASSIGN_OR_RETURN(const std::string text, read_file(arguments.file, GatewayGroup::kMaxFunctions));
   ASSIGN_OR_RETURN(const auto members, etcd_members(arguments.group.etcd));
   auto answer =
-      ask_etcd(*members, publish_functions(arguments.group.prefix, text, Publish::kAlways));
+      ask_etcd(*members, publish_functions(arguments.group.etcd.prefix, text, Publish::kAlways));
   if (!answer) return with_context("--etcd", std::move(answer).error());
   return parse_etcd_outcome(*answer);
 }
 
-void add_etcd_options(CLI::App& command, GroupArguments& arguments, const std::string& group) {
-  command
-      .add_option("--etcd", arguments.etcd,
-                  "etcd 3.4 or later that several gateways share, such as http://127.0.0.1:2379; "
-                  "several members with commas between them")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  command
-      .add_option("--etcd-prefix", arguments.prefix,
-                  "of the keys in etcd (default /sluice/gateways)")
-      ->group(group);
-}
+constexpr const char* kEtcdHelp =
+    "etcd 3.4 or later that several gateways share, such as http://127.0.0.1:2379; several members "
+    "with commas between them";
 
 }  // namespace
 
 void add_group_options(CLI::App& command, GroupArguments& arguments) {
   const std::string group = "Options for several gateways";
-  add_etcd_options(command, arguments, group);
+  add_etcd_options(command, arguments.etcd, kEtcdHelp, group);
   command
       .add_option("--name", arguments.name,
                   "of this gateway among those of the etcd (default: the host's name)")
@@ -53,7 +43,7 @@ CLI::App* add_functions(CLI::App& root, FunctionsArguments& arguments) {
   CLI::App* publish = functions->add_subcommand(
       "publish", "Checks a functions file and gives it to all gateways of an etcd");
   publish->add_option("FILE", arguments.file, "the functions file")->required();
-  add_etcd_options(*publish, arguments.group, "Options");
+  add_etcd_options(*publish, arguments.group.etcd, kEtcdHelp, "Options");
   publish->get_option("--etcd")->required();
   return functions;
 }

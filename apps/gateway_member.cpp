@@ -25,9 +25,9 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr double kMicro = 1e6;
 
 Result<GroupOptions> group_options(const GroupArguments& arguments) {
-  RETURN_IF_ERROR(check_etcd_prefix(arguments.prefix));
+  RETURN_IF_ERROR(check_etcd_prefix(arguments.etcd.prefix));
   GroupOptions options;
-  options.prefix = arguments.prefix;
+  options.prefix = arguments.etcd.prefix;
   options.name = arguments.name.empty() ? host_name("gateway") : arguments.name;
   if (!is_member_name(options.name)) {
     return invalid_argument(
@@ -47,22 +47,11 @@ std::int64_t micro(double units) {
 
 }  // namespace
 
-Status check_etcd_prefix(const std::string& prefix) {
-  if (!prefix.empty() && prefix.back() != '/') return {};
-  return invalid_argument(
-      fmt::format("--etcd-prefix is '{}'; it must not be empty, nor end with a slash", prefix));
-}
-
-Result<std::unique_ptr<EtcdMembers>> etcd_members(const std::vector<std::string>& addresses) {
-  auto urls = EtcdMembers::parse(addresses);
-  if (!urls) return with_context("--etcd", std::move(urls).error());
-  return std::make_unique<EtcdMembers>(*std::move(urls));
-}
-
 Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
                                                const std::string& functions_path,
                                                const Clock& clock) {
-  if (arguments.etcd.empty()) {
+  if (arguments.etcd.urls.empty()) {
+    RETURN_IF_ERROR(check_etcd_files(arguments.etcd));
     if (arguments.name.empty()) return std::optional<JoinedGroup>();
     return invalid_argument("--name is for several gateways; it needs --etcd URL");
   }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/etcd_options.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "etcd/etcd_client.h"
@@ -33,14 +34,9 @@ namespace sluice {
 
 // As given; empty = not given.
 struct GroupArguments {
-  std::vector<std::string> etcd;  // URLs of the cluster's members
-  std::string prefix = "/sluice/gateways";
+  EtcdArguments etcd = {.prefix = "/sluice/gateways"};
   std::string name;
 };
-
-// Errors name the option.
-Status check_etcd_prefix(const std::string& prefix);
-Result<std::unique_ptr<EtcdMembers>> etcd_members(const std::vector<std::string>& addresses);
 
 // A gateway that has joined its group and does not serve yet.
 struct JoinedGroup {

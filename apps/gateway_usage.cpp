@@ -86,7 +86,7 @@ Result<GatewayUsage> open_usage(const GatewayArguments& arguments) {
   ASSIGN_OR_RETURN(usage.store, UsageStore::open(path));
   usage.first_day = month_start(today());
   ASSIGN_OR_RETURN(usage.rows, usage.store->read(usage.first_day, kEndOfTime));
-  if (!arguments.group.etcd.empty()) {
+  if (!arguments.group.etcd.urls.empty()) {
     ASSIGN_OR_RETURN(usage.group.store, usage.store->id());
     ASSIGN_OR_RETURN(usage.group.rows, usage.store->read(last_month(), kEndOfTime));
   }

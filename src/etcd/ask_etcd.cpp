@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "etcd/etcd_client.h"
 #include "http/fetch.h"
 
 namespace sluice {
@@ -11,10 +10,8 @@ Result<std::string> ask_etcd(EtcdMembers& members, const EtcdCall& call) {
   Error failure;
   for (std::size_t tries = 0; tries < members.size(); ++tries) {
     const std::size_t member = members.current();
-    http::HttpClientOptions options;
-    options.url = members.url(member);
-    options.connect_timeout = options.silence_timeout = EtcdClient::kAnswerTime;
-    auto answer = http::fetch(options, {.method = "POST", .path = call.path, .body = call.body});
+    auto answer = http::fetch(members.client_options(member),
+                              {.method = "POST", .path = call.path, .body = call.body});
     if (answer && !is_member_failure(answer->status)) {
       members.answered(member);
       if (answer->status == 200) return std::move(answer->body);

@@ -54,10 +54,7 @@ Result<std::unique_ptr<EtcdClient>> EtcdClient::open(http::EventLoop& loop, Etcd
   std::optional<Error> failure;
   bool found = false;
   for (std::size_t member = 0; member < members.size(); ++member) {
-    http::HttpClientOptions options;
-    options.url = members.url(member);
-    options.connect_timeout = options.silence_timeout = kAnswerTime;
-    auto client = http::HttpClient::open(loop, std::move(options));
+    auto client = http::HttpClient::open(loop, members.client_options(member));
     found = found || client;
     if (!client) {
       failure = std::move(client).error();

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "etcd/etcd_members.h"
 #include "etcd/etcd_message.h"
@@ -36,8 +35,6 @@ class EtcdCalls {
 // get none.
 class EtcdClient final : public EtcdCalls {
  public:
-  static constexpr Duration kAnswerTime = std::chrono::seconds(1);
-
   // Looks the hosts up. A warning names each one that is not found, which gets no calls; an error
   // if none is found.
   static Result<std::unique_ptr<EtcdClient>> open(http::EventLoop& loop, EtcdMembers& members);

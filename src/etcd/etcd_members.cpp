@@ -5,10 +5,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "etcd/etcd_message.h"
 
 namespace sluice {
+
+namespace {
+
+constexpr Duration kAnswerTime = std::chrono::seconds(1);
+
+}  // namespace
 
 Result<std::vector<http::BaseUrl>> EtcdMembers::parse(const std::vector<std::string>& addresses) {
   std::vector<http::BaseUrl> urls;
@@ -25,8 +32,17 @@ Result<std::vector<http::BaseUrl>> EtcdMembers::parse(const std::vector<std::str
   return urls;
 }
 
-EtcdMembers::EtcdMembers(std::vector<http::BaseUrl> urls) : urls_(std::move(urls)) {
+EtcdMembers::EtcdMembers(std::vector<http::BaseUrl> urls, std::optional<http::TlsPartyFiles> party)
+    : urls_(std::move(urls)), party_(std::move(party)) {
   CHECK(!urls_.empty());
+}
+
+http::HttpClientOptions EtcdMembers::client_options(std::size_t member) const {
+  http::HttpClientOptions options;
+  options.url = urls_[member];
+  options.connect_timeout = options.silence_timeout = kAnswerTime;
+  options.party = party_;
+  return options;
 }
 
 std::size_t EtcdMembers::current() const {

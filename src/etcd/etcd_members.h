@@ -8,12 +8,15 @@
 
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "http/base_url.h"
+#include "http/http_client.h"
+#include "http/tls.h"
 
 namespace sluice {
 
@@ -22,13 +25,17 @@ class EtcdMembers {
   // The addresses are those of --etcd: http or https, one or more. Errors name the address.
   static Result<std::vector<http::BaseUrl>> parse(const std::vector<std::string>& addresses);
 
-  // REQUIRES: there is an address.
-  explicit EtcdMembers(std::vector<http::BaseUrl> urls);
+  // `party`: certificates for members that ask clients for theirs. REQUIRES: there is an address,
+  // and with `party` all are https.
+  explicit EtcdMembers(std::vector<http::BaseUrl> urls,
+                       std::optional<http::TlsPartyFiles> party = {});
   EtcdMembers(const EtcdMembers&) = delete;
   EtcdMembers& operator=(const EtcdMembers&) = delete;
 
   std::size_t size() const { return urls_.size(); }
   const http::BaseUrl& url(std::size_t member) const { return urls_[member]; }
+  // To call this member; a call without an answer fails after a second.
+  http::HttpClientOptions client_options(std::size_t member) const;
   std::size_t current() const;
   // `member` did not answer a call. `cause` names its address. Calls go to the next member, unless
   // they already go to another one.
@@ -38,6 +45,7 @@ class EtcdMembers {
 
  private:
   const std::vector<http::BaseUrl> urls_;
+  const std::optional<http::TlsPartyFiles> party_;
   mutable std::mutex mutex_;  // of what follows
   std::size_t current_ = 0;
   std::size_t failures_ = 0;  // since a member answered

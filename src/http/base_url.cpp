@@ -16,9 +16,7 @@ constexpr std::string_view kUnix = "unix:";
 
 Error bad_url(std::string_view text, std::string_view problem) {
   return invalid_argument(fmt::format(
-      "--base-url '{}': {}; write it as http://HOST:PORT, such as http://127.0.0.1:8000, or as "
-      "unix:PATH",
-      text, problem));
+      "'{}': {}; write it as http://HOST:PORT, such as http://127.0.0.1:8000", text, problem));
 }
 
 bool is_host_char(char c) {
@@ -52,7 +50,7 @@ Status parse_port(std::string_view text, std::string_view digits, BaseUrl& url) 
 // Host and port.
 Status parse_authority(std::string_view text, std::string_view authority, BaseUrl& url) {
   if (authority.find('@') != std::string_view::npos) {
-    return bad_url(text, "a user in the address is not supported; use --api-key or --header");
+    return bad_url(text, "a user in the address is not supported");
   }
   std::string_view rest;
   const bool numeric_v6 = authority.starts_with('[');
@@ -92,7 +90,7 @@ Result<BaseUrl> parse_base_url(std::string_view text) {
   url.tls = text.starts_with(kTlsScheme);
   if (url.tls) url.port = 443;
   if (!url.tls && !text.starts_with(kScheme)) {
-    return bad_url(text, "it does not begin with http:// or https://");
+    return bad_url(text, "it does not begin with http://, https:// or unix:");
   }
   std::string_view rest = text.substr(url.tls ? kTlsScheme.size() : kScheme.size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());

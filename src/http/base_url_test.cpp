@@ -68,7 +68,8 @@ TEST(BaseUrl, TakesHttps) {
 }
 
 TEST(BaseUrl, SaysWhatIsWrong) {
-  EXPECT_THAT(url_error("127.0.0.1:8000"), HasSubstr("does not begin with http:// or https://"));
+  EXPECT_THAT(url_error("127.0.0.1:8000"),
+              HasSubstr("'127.0.0.1:8000': it does not begin with http://, https:// or unix:"));
   EXPECT_THAT(url_error("http://"), HasSubstr("host is missing"));
   EXPECT_THAT(url_error("http://:80"), HasSubstr("host is missing"));
   EXPECT_THAT(url_error("http://h:0"), HasSubstr("'0' is not a port"));
@@ -77,7 +78,7 @@ TEST(BaseUrl, SaysWhatIsWrong) {
   EXPECT_THAT(url_error("http://h:"), HasSubstr("'' is not a port"));
   EXPECT_THAT(url_error("http://[::1"), HasSubstr("']' is missing"));
   EXPECT_THAT(url_error("http://[::1]8000"), HasSubstr("':PORT'"));
-  EXPECT_THAT(url_error("http://me:secret@h:1"), HasSubstr("--api-key"));
+  EXPECT_THAT(url_error("http://me:secret@h:1"), HasSubstr("a user in the address"));
   EXPECT_THAT(url_error("http://h:1/a?b=c"), HasSubstr("query"));
   EXPECT_THAT(url_error("http://h:1/a b"), HasSubstr("blanks"));
   EXPECT_THAT(url_error("http://h\r\nX: y:1/"), HasSubstr("host is missing or not valid"));

@@ -35,9 +35,9 @@ def steady_port():
 
 
 class Etcd:
-    def __init__(self, folder, certificates=None):
+    def __init__(self, folder, certificates=None, asks=False):
         """`certificates`: a folder with etcd.pem, etcd.key and their authority, ours.pem: clients
-        come by https."""
+        come by https. `asks`: it asks them for certificates of this authority."""
         self.folder, self.trust, self.options = folder, None, []
         self.port, self.peer = steady_port(), steady_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -46,6 +46,10 @@ class Etcd:
             self.trust = ssl.create_default_context(cafile=certificates / "ours.pem")
             self.options = ["--cert-file", str(certificates / "etcd.pem"),
                             "--key-file", str(certificates / "etcd.key")]
+        if asks:
+            self.trust.load_cert_chain(certificates / "etcd.pem", certificates / "etcd.key")
+            self.options += ["--client-cert-auth",
+                             "--trusted-ca-file", str(certificates / "ours.pem")]
         self.start()
 
     def start(self):

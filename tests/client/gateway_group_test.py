@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import pytest
-from agent_process import make_authority, make_certificate
+from agent_process import certificate_options, make_authority, make_certificate
 from etcd_process import WAIT, Etcd, await_that
 from gateway_test import KEYS, NO_GOALS, NOT_IDLE_SOON, ask, gateway, write_config
 from serving import BINARY, free_port
@@ -23,6 +23,7 @@ from wire import Wire
 pytestmark = pytest.mark.skipif(shutil.which("etcd") is None,
                                 reason="SKIPPED: no etcd; run: tools/install.sh campaigns")
 METRIC = "sluice:gateway_"
+FILES = certificate_options("x", "x", "x", "--etcd-ssl")
 
 
 def quota(line):
@@ -60,20 +61,20 @@ def await_group(size, *servers):
     await_that(lambda: all(metric(one, "group_size") == size for one in servers))
 
 
-def refused_start(folder, name, url):
+def refused_start(folder, name, url, *options):
     """Returns the error output of a gateway that cannot start."""
     folder = folder / f"refused-{time.monotonic_ns()}"
     folder.mkdir()
     done = subprocess.run(
         [BINARY, "gateway", "--config", str(write_config(folder)), "--port", "0", "--usage",
-         str(folder / "usage.db"), "--etcd", url, "--name", name],
+         str(folder / "usage.db"), "--etcd", url, "--name", name, *options],
         capture_output=True, text=True, check=False, timeout=WAIT)
     assert done.returncode != 0, done
     return done.stderr
 
 
-def publish(etcd, path):
-    return subprocess.run([BINARY, "functions", "publish", str(path), "--etcd", etcd.url],
+def publish(etcd, path, *options):
+    return subprocess.run([BINARY, "functions", "publish", str(path), "--etcd", etcd.url, *options],
                           capture_output=True, text=True, check=False)
 
 
@@ -253,6 +254,39 @@ def test_etcd_by_https(tmp_path, monkeypatch):
         running.stop(signal.SIGKILL)
 
 
+def test_etcd_that_asks_for_certificates(tmp_path):
+    certificates = tmp_path / "certificates"
+    certificates.mkdir()
+    for name in ("ours", "theirs"):
+        make_authority(certificates, name)
+    for name, authority in (("etcd", "ours"), ("gateway", "ours"), ("foreign", "theirs")):
+        make_certificate(certificates, name, authority)
+    running = Etcd(tmp_path / "etcd", certificates, asks=True)
+
+    def files(name, authority="ours"):
+        return certificate_options(certificates, name, authority, "--etcd-ssl")
+
+    try:
+        assert "certificate" in refused_start(tmp_path, "none", running.url)
+        assert "certificate" in refused_start(tmp_path, "foreign", running.url, *files("foreign"))
+        assert "certificate" in refused_start(tmp_path, "other", running.url,
+                                              *files("gateway", "theirs"))
+        folder = tmp_path / "one"
+        folder.mkdir()
+        with gateway(write_config(folder, NOT_IDLE_SOON, *NO_GOALS), "--etcd", running.url,
+                     "--name", "one", *files("gateway")) as server:
+            await_group(1, server)
+            folder = tmp_path / "new"
+            folder.mkdir()
+            changed = write_config(folder, NOT_IDLE_SOON, *NO_GOALS,
+                                   ('name = "pirate"', 'name = "corsair"'))
+            assert publish(running, changed).returncode != 0
+            assert publish(running, changed, *files("gateway")).returncode == 0
+            await_that(lambda: answered(server, model="corsair"))
+    finally:
+        running.stop(signal.SIGKILL)
+
+
 def test_all_gateways_follow_the_published_file(tmp_path, etcd, start):
     first = start("one")
     # A gateway that comes later takes the group's file, whatever lies beside it.
@@ -422,6 +456,12 @@ def test_options_are_checked(tmp_path):
                           (("--etcd", "http://127.0.0.1:1", "--name", "a/b"), "--name"),
                           (("--etcd", "http://127.0.0.1:1,127.0.0.1:2"), "'127.0.0.1:2' is not an "
                            "address of etcd"),
+                          (("--etcd", "http://127.0.0.1:x"), "--etcd: 'http://127.0.0.1:x': 'x' is "
+                           "not a port"),
+                          (("--etcd", "https://127.0.0.1:1", "--etcd-ssl-keyfile", "x"),
+                           "need each other"),
+                          (("--etcd", "http://127.0.0.1:1", *FILES), "got 'http://127.0.0.1:1'"),
+                          (FILES, "needs --etcd https://HOST:PORT, got none"),
                           (("--etcd", "http://127.0.0.1:1", "--etcd-prefix", "/x/"),
                            "--etcd-prefix")):
         done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0",
