@@ -65,6 +65,7 @@ EOF
     campaigns) cat <<'EOF'
 etcd-server         coordinators with their state in etcd (make campaign NAME=etcd)
 iproute2            networks between servers that fail (make campaign NAME=lend-partition)
+nftables            the firewall of docs/gateway-machines.md (make campaign NAME=three-hosts)
 faketime            a wall clock that jumps (make campaign NAME=lend-clock)
 EOF
     ;;

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,7 @@ class Hosts:
                 "bash", "-eu", "-o", "pipefail", "-c",
                 # As a terminal has it: each host remembers what earlier blocks have set.
                 "[ ! -f /etc/sluice/shell ] || . /etc/sluice/shell\n" + script +
-                "declare -p address SSL_CERT_FILE > /etc/sluice/shell 2>/dev/null || true\n",
+                "declare -p address > /etc/sluice/shell 2>/dev/null || true\n",
                 PATH=self.programs + ":" + os.environ["PATH"])
             if (status := shell.wait(PATIENCE)) != 0:
                 raise Failure(f"{address} ended with {status}:\n{script}")
@@ -176,7 +177,10 @@ def try_publish(hosts):
     with open(path, "w", encoding="utf-8") as stream:
         stream.write(text.replace('name = "pirate"', 'name = "corsair"'))
     hosts.run(Block(f"# on {ADDRESSES[1]}\n$ sluice functions publish {path} --etcd "
-                    + ",".join(f"https://{address}:2379" for address in ADDRESSES)))
+                    + ",".join(f"https://{address}:2379" for address in ADDRESSES)
+                    + " --etcd-ssl-certfile /etc/sluice/host.pem"
+                    + " --etcd-ssl-keyfile /etc/sluice/host.key"
+                    + " --etcd-ssl-cafile /etc/sluice/ca.pem"))
 
     def follows(address):
         time.sleep(0.5)  # a tenant has 600 requests a minute
@@ -222,6 +226,31 @@ def try_dead_member(hosts):
     print("the gateways go on with another member of etcd", flush=True)
 
 
+def reaches(address, port):
+    """Whether this process, which is none of the hosts, can connect to a port of one."""
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex((address, port)) == 0
+
+
+def try_firewall(hosts, block):
+    """Strangers reach all ports before it and that of clients after it. Later steps show
+    that the hosts reach each other."""
+    ports = [(ADDRESSES[0], 8001), *((address, port) for address in ADDRESSES
+                                     for port in (2379, 2380))]
+    for address, port in ports:
+        if not reaches(address, port):
+            raise Failure(f"without a firewall {address}:{port} cannot be reached")
+    hosts.run(block)
+    for address, port in ports:
+        if reaches(address, port):
+            raise Failure(f"the firewall lets strangers reach {address}:{port}")
+    for address in ADDRESSES[:2]:
+        if not reaches(address, PORT):
+            raise Failure(f"the firewall keeps clients from {address}:{PORT}")
+    print("the firewall keeps strangers from all ports but that of clients", flush=True)
+
+
 def try_end(hosts):
     for address, word in ((ADDRESSES[2], "agent"), (ADDRESSES[0], "gateway"),
                           (ADDRESSES[1], "gateway")):
@@ -234,10 +263,10 @@ def try_end(hosts):
 
 def with_agent(hosts, blocks):
     for block in blocks:
-        if "nft " in block.script:  # no firewall without the program
-            print("not tried: the firewall", flush=True)
-            continue
-        hosts.run(block)
+        if "nft " in block.script:
+            try_firewall(hosts, block)
+        else:
+            hosts.run(block)
     try_gateways(hosts)
     try_publish(hosts)
     try_cut(hosts)
@@ -247,7 +276,7 @@ def with_agent(hosts, blocks):
 def with_ray(hosts, blocks):
     """Ray keeps the agents; that of the page is left out."""
     for block in blocks:
-        if "sluice agent" in block.script or "nft " in block.script:
+        if "sluice agent" in block.script:
             continue
         hosts.run(block)
     for block in blocks_of("Agents by Ray"):
