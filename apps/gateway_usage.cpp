@@ -102,7 +102,9 @@ OwnRoute usage_route() {
   route.method = "GET";
   route.path = "/v1/usage";
   route.summary = "Usage and cost by day and function, as JSON or CSV";
-  route.query = {"start_date", "end_date", "format"};
+  route.query = {{.name = "start_date", .format = "date"},
+                 {.name = "end_date", .format = "date"},
+                 {.name = "format", .values = {"json", "csv"}}};
   return route;
 }
 

@@ -56,6 +56,11 @@ std::string_view content_type_of(Endpoint endpoint) {
   }
 }
 
+bool is_of_pins(Endpoint endpoint) {
+  return endpoint == Endpoint::kListPins || endpoint == Endpoint::kPutPin ||
+         endpoint == Endpoint::kShowPin || endpoint == Endpoint::kRemovePin;
+}
+
 bool may_stream(Endpoint endpoint) {
   return endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletion ||
          endpoint == Endpoint::kResponses || endpoint == Endpoint::kMessages;
@@ -251,8 +256,11 @@ ordered_json operation_of(const OwnRoute& route) {
   ordered_json operation;
   operation["summary"] = route.summary;
   if (route.needs_key) operation["security"] = security(false);
-  for (const std::string& name : route.query) {
-    operation["parameters"].push_back(parameter(name, "query"));
+  for (const QueryField& field : route.query) {
+    ordered_json query = parameter(field.name, "query");
+    if (!field.format.empty()) query["schema"]["format"] = field.format;
+    if (!field.values.empty()) query["schema"]["enum"] = field.values;
+    operation["parameters"].push_back(std::move(query));
   }
   if (route.method == "POST") add_body(route.body, {}, operation);
   operation["responses"] = answers_of(route.content_type, false, route.needs_key);
@@ -267,11 +275,12 @@ std::string lower_case(std::string_view text) {
 
 }  // namespace
 
-std::string openapi_json(std::string_view version, std::span<const OwnRoute> own) {
+std::string openapi_json(std::string_view version, std::span<const OwnRoute> own, bool pins) {
   ordered_json document = parse_ordered_json(kFrame);
   document["components"]["schemas"].update(openapi_schemas());
   document["info"]["version"] = version;
   for (const Route& route : all_routes()) {
+    if (!pins && is_of_pins(route.endpoint)) continue;
     std::string path(route.path);
     if (takes_id(route)) path += "{id}";
     document["paths"][path][lower_case(route.method)] = operation_of(route);

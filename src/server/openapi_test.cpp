@@ -49,7 +49,7 @@ TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
   own[1].summary = "Another page";
   own[1].needs_key = false;
   own[1].content_type = "text/html";
-  own[1].query = {"filter"};
+  own[1].query = {{.name = "filter", .values = {"a", "b"}}, {.name = "day", .format = "date"}};
   const nlohmann::json document = parse_json(openapi_json("1.2", own));
   EXPECT_EQ(document["paths"].size(), parse_json(openapi_json("1.2"))["paths"].size() + 1);
   const nlohmann::json post = document["paths"]["/own"]["post"];
@@ -60,7 +60,19 @@ TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
   EXPECT_EQ(page["summary"], "Another page");
   EXPECT_FALSE(page.contains("security"));
   EXPECT_EQ(page["parameters"][0]["name"], "filter");
+  EXPECT_EQ(page["parameters"][0]["schema"]["enum"], nlohmann::json::parse(R"(["a", "b"])"));
+  EXPECT_FALSE(page["parameters"][0]["schema"].contains("format"));
+  EXPECT_EQ(page["parameters"][1]["schema"]["format"], "date");
   EXPECT_TRUE(page["responses"]["200"]["content"].contains("text/html"));
+}
+
+TEST(OpenApi, HasNoPinsWhereTheCommandHasNone) {
+  const auto pins_of = [](const nlohmann::json& document) {
+    return document["paths"].contains("/v1/kv/prefixes") ||
+           document["paths"].contains("/v1/kv/prefixes/{id}");
+  };
+  EXPECT_TRUE(pins_of(parse_json(openapi_json("1.2"))));
+  EXPECT_FALSE(pins_of(parse_json(openapi_json("1.2", {}, false))));
 }
 
 TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {

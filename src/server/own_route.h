@@ -13,6 +13,13 @@
 
 namespace sluice {
 
+// A field of a query, for GET /openapi.json.
+struct QueryField {
+  std::string name;
+  std::string format = {};               // of JSON Schema, such as "date"; empty: any text
+  std::vector<std::string> values = {};  // the only ones; empty: all
+};
+
 struct OwnRoute {
   // `answer` is called once, on the event loop.
   using Answer = std::function<void(http::Response)>;
@@ -26,8 +33,8 @@ struct OwnRoute {
   std::string summary;
   bool needs_key = true;
   std::string content_type = "application/json";
-  std::vector<std::string> query;  // names of fields
-  BodyFields body;                 // of a POST
+  std::vector<QueryField> query;
+  BodyFields body;  // of a POST
 };
 
 }  // namespace sluice

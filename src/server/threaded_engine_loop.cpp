@@ -98,7 +98,7 @@ struct ThreadedEngineLoop::Impl {
   // ... and the output.
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
-  bool has_prefix_cache = false;
+  bool has_prefix_cache = true;  // until the engine is there
   std::size_t num_taken = 0;  // requests taken out of the inbox and not finished
   OutputBatch pending;
   EngineGauges gauges;

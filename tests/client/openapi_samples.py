@@ -18,6 +18,7 @@ _FIELDS = {
     "timeout": {"type": "number", "minimum": 60, "maximum": 86400},
     "dimensions": {"type": "integer", "minimum": 1, "maximum": 8},
 }
+_DAYS = {"start_date": "2026-11-01", "end_date": "2026-11-02"}  # in their order
 _STRUCTURES = ["structured_outputs", "guided_json", "guided_regex", "guided_choice",
                "guided_grammar", "json_schema", "grammar", "response_format"]
 # The drawer gives up on many rules about one body, so each body keeps some of the fields.
@@ -89,6 +90,8 @@ def _bounded(schema, most):
 
 def _fill_body(path, schema):
     properties = schema["properties"]
+    if path in ("/tokenize", "/detokenize"):
+        schema.setdefault("required", []).append("model")  # a gateway has several models
     for name, sample in _FIELDS.items():
         if name in properties:
             properties[name] = sample
@@ -123,4 +126,7 @@ def fill(document):
     _fill_schemas(document["components"]["schemas"])
     for path, schema in _bodies(document):
         _fill_body(path, schema)
+    for one in document["paths"].get("/v1/usage", {}).get("get", {}).get("parameters", []):
+        if one["name"] in _DAYS:
+            one["schema"] = {"const": _DAYS[one["name"]]}
     return document

@@ -10,21 +10,21 @@ import sys
 import pytest
 
 from openapi_samples import fill
-from serving import Server
+from serving import demo_server
 
 SEED = "20261123"
 
 
 @pytest.fixture(name="server", scope="module")
 def fixture_server():
-    with Server("--max-model-len", "2048", "--max-body-size", "64KiB") as server:
+    with demo_server("--max-model-len", "2048", "--max-body-size", "64KiB") as server:
         yield server
 
 
 @pytest.fixture(name="short_server", scope="module")
 def fixture_short_server():
     """Wrong requests that the server takes for right ones soon end."""
-    with Server("--max-model-len", "128", "--max-body-size", "64KiB") as server:
+    with demo_server("--max-model-len", "128", "--max-body-size", "64KiB") as server:
         yield server
 
 
@@ -44,6 +44,7 @@ def run_drawn(server, document, folder, mode):
     program = os.path.join(os.path.dirname(sys.executable), "st")
     done = subprocess.run(
         [program, "run", str(file), "--url", server.base, "--seed", SEED, "--phases", "fuzzing",
+         "--header", "Authorization: Bearer " + server.key,
          "--mode", mode, "--max-examples", os.environ.get("SLUICE_OPENAPI_EXAMPLES", "6"),
          "--request-timeout", "60"],
         capture_output=True, text=True, timeout=600, check=False, cwd=folder)
