@@ -3,30 +3,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <string_view>
 
 #include "apps/engine_flags.h"
+#include "apps/number_range.h"
 #include "base/text.h"
 #include "workload/lengths.h"
 
 namespace sluice {
 namespace {
 
-// CLI::Range accepts nan.
-CLI::Validator between(double least, double most) {
-  const auto check = [=](const std::string& text) -> std::string {
-    double value = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc() && stop == text.data() + text.size();
-    if (whole && value >= least && value <= most) return {};
-    return fmt::format("'{}' is no number from {} to {}", text, least, most);
-  };
-  return {check, "NUMBER", "bounded number"};
-}
-
 // The valid range of seconds, milliseconds and requests per second.
-CLI::Validator above_zero() { return between(1e-6, 1e9); }
+CLI::Validator above_zero() { return number_between(1e-6, 1e9); }
 
 void add_server_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Server options";
@@ -63,7 +51,7 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
       .add_option("--ready-check-timeout-sec", a.ready_check_timeout,
                   "wait so long for a server that is still loading (0: do not wait)")
       ->group(group)
-      ->check(between(0, 1e6));
+      ->check(number_between(0, 1e6));
 }
 
 // The requests to a server or an engine.
@@ -90,7 +78,7 @@ void add_workload_options(CLI::App& command, BenchArguments& a) {
   command.add_option("--seed", a.seed, "of lengths, times and prompts (0)")->group(group);
   command.add_option("--temperature", a.temperature, "0 = greedy (0)")
       ->group(group)
-      ->check(between(0, 100));
+      ->check(number_between(0, 100));
 }
 
 void add_request_options(CLI::App& command, BenchArguments& a) {
@@ -200,7 +188,7 @@ void add_capacity_options(CLI::App& command, BenchArguments& a) {
       ->check(above_zero());
   command.add_option("--resolution", a.resolution, "of the rate, as a share (0.025)")
       ->group(group)
-      ->check(between(0.001, 1));
+      ->check(number_between(0.001, 1));
   command.add_option("--max-probes", a.max_probes, "at most (20)")
       ->group(group)
       ->check(CLI::Range(1, 1000));

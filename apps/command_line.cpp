@@ -13,6 +13,7 @@
 #include "apps/config_file.h"
 #include "apps/engine_flags.h"
 #include "apps/exit_code.h"
+#include "apps/number_range.h"
 #include "apps/profile_options.h"
 #include "apps/simulate_options.h"
 #include "apps/snapshot_commands.h"
@@ -300,7 +301,7 @@ void add_agents_options(CLI::App& command, AgentsArguments& a) {
       .add_option("--agents-expiry", a.expiry_s,
                   "seconds of silence after which an agent is gone, 1 to 30 (default 5)")
       ->group(group)
-      ->check(CLI::Range(1.0, 30.0));
+      ->check(number_between(1, 30));
 }
 
 CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {

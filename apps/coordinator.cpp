@@ -13,6 +13,7 @@
 
 #include "apps/etcd_options.h"
 #include "apps/exit_code.h"
+#include "apps/number_range.h"
 #include "apps/option_values.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
@@ -156,7 +157,7 @@ CLI::App* add_coordinator(CLI::App& root, CoordinatorArguments& arguments) {
       ->add_option("--expiry", arguments.expiry_s,
                    "seconds without a message after which a party loses its loans, 1 to 3600 "
                    "(default 10)")
-      ->check(CLI::Range(1.0, 3600.0));
+      ->check(number_between(1, 3600));
   return command;
 }
 

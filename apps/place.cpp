@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/exit_code.h"
+#include "apps/number_range.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -125,7 +126,7 @@ CLI::App* add_place(CLI::App& root, PlaceArguments& arguments) {
   command
       ->add_option("--time-limit", arguments.time_limit_s,
                    "seconds that the solver has, 0.1 to 3600 (default 4)")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_between(0.1, 3600));
   command->add_flag("--json", arguments.json, "one JSON object on stdout, nothing else");
   return command;
 }

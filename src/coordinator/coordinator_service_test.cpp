@@ -115,6 +115,9 @@ TEST_F(CoordinatorServiceTest, ErrorsHaveTheirStatus) {
   const auto stale = call("POST", "/v1/heartbeat", R"({"party":"a","epoch":99})");
   EXPECT_EQ(stale.status, 409);
   EXPECT_EQ(parse_json(stale.body)["error"]["code"], "stale_epoch");
+  const auto below = call("POST", "/v1/heartbeat", R"({"party":"a","epoch":-1})");
+  EXPECT_EQ(below.status, 400);
+  EXPECT_THAT(below.body, HasSubstr("epoch must not be negative"));
   const auto negative =
       call("POST", "/v1/allocate", R"({"party":"a","epoch":1,"key":"k","bytes":-1})");
   EXPECT_EQ(negative.status, 400);

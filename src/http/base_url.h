@@ -1,4 +1,4 @@
-// BaseUrl: the parts of `--base-url http://host:port/prefix`, `https://...` or `unix:PATH` (a
+// BaseUrl: the parts of `http://host:port/prefix`, `https://...` or `unix:PATH` (a
 // Unix-domain socket) that a connection and a request line need.
 // Plain data; any thread.
 #pragma once
@@ -23,8 +23,8 @@ struct BaseUrl {
 // The server's name for messages: "127.0.0.1 port 8000", "unix:/run/sluice.sock".
 std::string server_name(const BaseUrl& url);
 
-// Errors say what is wrong with the address and what is expected. A /v1 at the end of the prefix,
-// which OpenAI's clients use, is removed.
+// Errors say what is wrong with the address and what is expected; callers add their option. A /v1
+// at the end of the prefix, which OpenAI's clients use, is removed.
 Result<BaseUrl> parse_base_url(std::string_view text);
 
 }  // namespace sluice::http

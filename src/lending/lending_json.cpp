@@ -112,6 +112,11 @@ class Members {
     return {};
   }
 
+  // Keeps the first error.
+  void fail(std::string message) {
+    if (!error_) error_ = std::move(message);
+  }
+
  private:
   const nlohmann::json* find(const char* name, bool required) {
     if (error_) return nullptr;
@@ -121,10 +126,6 @@ class Members {
     if (required) fail(fmt::format("{}{} is missing", where_, name));
     return nullptr;
   }
-  void fail(std::string message) {
-    if (!error_) error_ = std::move(message);
-  }
-
   const nlohmann::json& object_;
   const std::string where_;
   std::vector<std::string> read_;
@@ -259,6 +260,7 @@ Result<LendRequest> parse_lend_request(LendVerb verb, std::string_view body) {
   } else {
     std::int64_t epoch = 0;
     members.integer("epoch", epoch, true);
+    if (epoch < 0) members.fail("epoch must not be negative");
     request.epoch = static_cast<std::uint64_t>(std::max<std::int64_t>(epoch, 0));
   }
   if (verb == LendVerb::kHeartbeat) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -408,12 +407,7 @@ struct DiskTier::Impl {
   Status make_segment(std::size_t s, PageFormat& format) {
     const std::uint64_t bytes = shape.page_offset(pages_in(s));
     remove_other_segments(options.folder, prefix, bytes, options.max_bytes);
-    struct statvfs disk{};
-    if (::statvfs(options.folder.c_str(), &disk) == 0 &&
-        disk.f_bavail * disk.f_frsize < bytes + options.free_bytes) {
-      return resource_exhausted(fmt::format("the filesystem has less than {} MiB free",
-                                            (bytes + options.free_bytes) >> 20));
-    }
+    RETURN_IF_ERROR(check_room(options.folder, bytes, options.free_bytes));
     const std::string path = path_of(s);
     ASSIGN_OR_RETURN(Segment segment, open_file(path, O_CREAT | O_TRUNC));
     const auto header = format.encode_header(shape);

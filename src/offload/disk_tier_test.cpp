@@ -302,7 +302,8 @@ TEST_F(DiskTierTest, AFullDiskPausesSavesAndKeepsTheRest) {
   EXPECT_TRUE(second->accepts_saves());
   const Status status = save(*second, 0, 11);
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message, HasSubstr("free"));
+  EXPECT_THAT(status.error().message,
+              HasSubstr("MiB that free=SIZE leaves; make room, or give --kv-disk a smaller SIZE"));
   EXPECT_FALSE(second->accepts_saves());
   clock_.advance(std::chrono::seconds(31));
   EXPECT_TRUE(second->accepts_saves());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +25,20 @@ Error folder_error(const std::string& path, const char* what) {
   return unavailable(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
+double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
+
 }  // namespace
+
+Status check_room(const std::string& folder, std::uint64_t bytes, std::uint64_t left) {
+  struct statvfs disk{};
+  if (::statvfs(folder.c_str(), &disk) != 0) return {};
+  const std::uint64_t free = disk.f_bavail * disk.f_frsize;
+  if (free >= bytes + left) return {};
+  return resource_exhausted(fmt::format(
+      "the filesystem has {:.1f} MiB free, and a new file needs {:.1f} MiB, its {:.1f} MiB and the "
+      "{:.1f} MiB that free=SIZE leaves; make room, or give --kv-disk a smaller SIZE or free=SIZE",
+      mib(free), mib(bytes + left), mib(bytes), mib(left)));
+}
 
 bool is_segment(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

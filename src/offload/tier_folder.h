@@ -31,6 +31,10 @@ Result<FileDescriptor> lock_tier_folder(const std::string& folder);
 void remove_other_segments(const std::string& folder, std::string_view prefix, std::uint64_t more,
                            std::uint64_t max_bytes);
 
+// kResourceExhausted if a new file of `bytes` would leave less than `left` bytes of the filesystem
+// free. A filesystem that does not say what is free has room.
+Status check_room(const std::string& folder, std::uint64_t bytes, std::uint64_t left);
+
 // Removes segments whose names begin with `prefix` and come after `last`, which has their length.
 void remove_segments_after(const std::string& folder, std::string_view prefix,
                            std::string_view last);

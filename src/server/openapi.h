@@ -1,7 +1,7 @@
 // The document of GET /openapi.json: the table of routes as OpenAPI 3.1. It has every endpoint with
 // its method, its key and its kind of answer, and the fields of its body with their types: those
 // that the readers of bodies ask for, refined by openapi_bodies.h.
-// Routes of the command's own stand beside the API's, or in their place. Those that the command
+// Routes of the command's own stand beside the API's, or in their place. Routes that the command
 // does not serve are missing.
 // Pure; any thread.
 #pragma once

@@ -112,7 +112,7 @@ def test_functions_share_memory_without_a_coordinator(config):
     (["--kv-cache-memory", "64MiB-32MiB"], "MIN is above MAX"),
     (["--lend-pages", "16MiB"], "--lend-pages"),
     (["--lend", "nowhere", "--lend-token-file", "/nonexistent", "--kv-cache-memory",
-      "32MiB-64MiB"], "--lend"),
+      "32MiB-64MiB"], "--lend: 'nowhere': it does not begin with"),
 ])
 def test_options_that_are_refused(config, options, said):
     done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0", *options],
