@@ -105,6 +105,7 @@ OwnRoute usage_route() {
   route.query = {{.name = "start_date", .format = "date"},
                  {.name = "end_date", .format = "date"},
                  {.name = "format", .values = {"json", "csv"}}};
+  route.other_content_type = "text/csv";
   return route;
 }
 

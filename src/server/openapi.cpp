@@ -264,6 +264,9 @@ ordered_json operation_of(const OwnRoute& route) {
   }
   if (route.method == "POST") add_body(route.body, {}, operation);
   operation["responses"] = answers_of(route.content_type, false, route.needs_key);
+  if (!route.other_content_type.empty()) {
+    operation["responses"]["200"]["content"][route.other_content_type] = schema_of("string");
+  }
   return operation;
 }
 

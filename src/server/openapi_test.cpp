@@ -49,6 +49,7 @@ TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
   own[1].summary = "Another page";
   own[1].needs_key = false;
   own[1].content_type = "text/html";
+  own[1].other_content_type = "text/csv";
   own[1].query = {{.name = "filter", .values = {"a", "b"}}, {.name = "day", .format = "date"}};
   const nlohmann::json document = parse_json(openapi_json("1.2", own));
   EXPECT_EQ(document["paths"].size(), parse_json(openapi_json("1.2"))["paths"].size() + 1);
@@ -64,6 +65,7 @@ TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
   EXPECT_FALSE(page["parameters"][0]["schema"].contains("format"));
   EXPECT_EQ(page["parameters"][1]["schema"]["format"], "date");
   EXPECT_TRUE(page["responses"]["200"]["content"].contains("text/html"));
+  EXPECT_TRUE(page["responses"]["200"]["content"].contains("text/csv"));
 }
 
 TEST(OpenApi, HasNoPinsWhereTheCommandHasNone) {

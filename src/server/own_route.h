@@ -33,6 +33,7 @@ struct OwnRoute {
   std::string summary;
   bool needs_key = true;
   std::string content_type = "application/json";
+  std::string other_content_type = {};  // that a query may ask for; empty: none
   std::vector<QueryField> query;
   BodyFields body;  // of a POST
 };
