@@ -292,9 +292,9 @@ void ApiService::handle(ExchangePtr exchange) {
       return answer_json(std::move(call), 200,
                          fmt::format(R"({{"version":"{}"}})", options_.version));
     case Endpoint::kOpenApi:
-      return answer_json(std::move(call), 200,
-                         openapi_json(options_.version, options_.own_routes,
-                                      engine_.supports_pins().has_value()));
+      return answer_json(
+          std::move(call), 200,
+          openapi_json(options_.version, options_.own_routes, engine_.supports_pins().has_value()));
     case Endpoint::kMetrics: return answer_metrics(std::move(call));
     case Endpoint::kModels:
     case Endpoint::kModel: return answer_models(std::move(call), match.route->endpoint);

@@ -99,7 +99,7 @@ struct ThreadedEngineLoop::Impl {
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
   bool has_prefix_cache = true;  // until the engine is there
-  std::size_t num_taken = 0;  // requests taken out of the inbox and not finished
+  std::size_t num_taken = 0;     // requests taken out of the inbox and not finished
   OutputBatch pending;
   EngineGauges gauges;
   bool woken = false;  // `wake` was called for `pending`
