@@ -11,10 +11,7 @@ namespace {
 
 // "multipart/form-data" of "Multipart/Form-Data; boundary=x".
 std::string_view media_type(std::string_view content_type) {
-  content_type = content_type.substr(0, content_type.find(';'));
-  const std::size_t first = content_type.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return content_type.substr(first, content_type.find_last_not_of(" \t") + 1 - first);
+  return ascii::trimmed(content_type.substr(0, content_type.find(';')));
 }
 
 }  // namespace
