@@ -101,11 +101,9 @@ Status coordinate(const CoordinatorArguments& arguments) {
   ASSIGN_OR_RETURN(BearerToken token, BearerToken::load(arguments.token_file));
   const SystemClock clock;
   http::EventLoop loop;
-  std::unique_ptr<EtcdMembers> members;
+  ASSIGN_OR_RETURN(const auto members, etcd_members(arguments.etcd));
   std::unique_ptr<EtcdClient> etcd;
-  RETURN_IF_ERROR(check_etcd_files(arguments.etcd));
-  if (!arguments.etcd.urls.empty()) {
-    ASSIGN_OR_RETURN(members, etcd_members(arguments.etcd));
+  if (members) {
     auto opened = EtcdClient::open(loop, *members);
     if (!opened) return tl::unexpected(with_context("--etcd", std::move(opened).error()));
     etcd = *std::move(opened);

@@ -9,6 +9,30 @@
 #include <utility>
 
 namespace sluice {
+namespace {
+
+Status check_etcd_files(const EtcdArguments& arguments) {
+  const std::initializer_list<bool> given = {!arguments.ssl_certfile.empty(),
+                                             !arguments.ssl_keyfile.empty(),
+                                             !arguments.ssl_cafile.empty()};
+  const auto count = std::count(given.begin(), given.end(), true);
+  if (count == 0) return {};
+  if (count < 3) {
+    return invalid_argument(
+        "--etcd-ssl-certfile, --etcd-ssl-keyfile and --etcd-ssl-cafile need each other");
+  }
+  const auto plain =
+      std::find_if(arguments.urls.begin(), arguments.urls.end(),
+                   [](const std::string& url) { return !url.starts_with("https://"); });
+  if (arguments.urls.empty() || plain != arguments.urls.end()) {
+    return invalid_argument(
+        fmt::format("--etcd-ssl-certfile needs --etcd https://HOST:PORT, got {}",
+                    arguments.urls.empty() ? "none" : fmt::format("'{}'", *plain)));
+  }
+  return {};
+}
+
+}  // namespace
 
 void add_etcd_options(CLI::App& command, EtcdArguments& arguments, const std::string& help,
                       const std::string& group) {
@@ -38,28 +62,11 @@ Status check_etcd_prefix(const std::string& prefix) {
       fmt::format("--etcd-prefix is '{}'; it must not be empty, nor end with a slash", prefix));
 }
 
-Status check_etcd_files(const EtcdArguments& arguments) {
-  const std::initializer_list<bool> given = {!arguments.ssl_certfile.empty(),
-                                             !arguments.ssl_keyfile.empty(),
-                                             !arguments.ssl_cafile.empty()};
-  const auto count = std::count(given.begin(), given.end(), true);
-  if (count == 0) return {};
-  if (count < 3) {
-    return invalid_argument(
-        "--etcd-ssl-certfile, --etcd-ssl-keyfile and --etcd-ssl-cafile need each other");
-  }
-  const auto plain =
-      std::find_if(arguments.urls.begin(), arguments.urls.end(),
-                   [](const std::string& url) { return !url.starts_with("https://"); });
-  if (arguments.urls.empty() || plain != arguments.urls.end()) {
-    return invalid_argument(
-        fmt::format("--etcd-ssl-certfile needs --etcd https://HOST:PORT, got {}",
-                    arguments.urls.empty() ? "none" : fmt::format("'{}'", *plain)));
-  }
-  return {};
-}
-
 Result<std::unique_ptr<EtcdMembers>> etcd_members(const EtcdArguments& arguments) {
+  if (arguments.urls.empty()) {
+    RETURN_IF_ERROR(check_etcd_files(arguments));
+    return nullptr;
+  }
   auto urls = EtcdMembers::parse(arguments.urls);
   if (!urls) return with_context("--etcd", std::move(urls).error());
   RETURN_IF_ERROR(check_etcd_files(arguments));

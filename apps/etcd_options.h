@@ -30,9 +30,7 @@ void add_etcd_options(CLI::App& command, EtcdArguments& arguments, const std::st
 
 // Errors name the option.
 Status check_etcd_prefix(const std::string& prefix);
-// All three files or none, and only where each address is https.
-Status check_etcd_files(const EtcdArguments& arguments);
-// REQUIRES: there is an address.
+// Null without --etcd. Certificates: all three files or none, and only where each address is https.
 Result<std::unique_ptr<EtcdMembers>> etcd_members(const EtcdArguments& arguments);
 
 }  // namespace sluice

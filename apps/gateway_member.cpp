@@ -50,13 +50,12 @@ std::int64_t micro(double units) {
 Result<std::optional<JoinedGroup>> enter_group(const GroupArguments& arguments,
                                                const std::string& functions_path,
                                                const Clock& clock) {
-  if (arguments.etcd.urls.empty()) {
-    RETURN_IF_ERROR(check_etcd_files(arguments.etcd));
+  JoinedGroup joined;
+  ASSIGN_OR_RETURN(joined.etcd, etcd_members(arguments.etcd));
+  if (!joined.etcd) {
     if (arguments.name.empty()) return std::optional<JoinedGroup>();
     return invalid_argument("--name is for several gateways; it needs --etcd URL");
   }
-  JoinedGroup joined;
-  ASSIGN_OR_RETURN(joined.etcd, etcd_members(arguments.etcd));
   ASSIGN_OR_RETURN(joined.options, group_options(arguments));
   // One that is wrong must not become the group's.
   RETURN_IF_ERROR(load_functions(functions_path));
