@@ -23,7 +23,7 @@ int length_of(std::span<const std::byte> bytes) {
 }
 
 // Bytes that are still in the cache when their tag is computed behind their copy.
-constexpr std::size_t kPiece = std::size_t{16} << 10;
+constexpr std::size_t kPieceInCache = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -102,8 +102,8 @@ AesTag AesGcm::copy_with_tag(const AesKey& key, const AesNonce& nonce,
                             nullptr) == 1);
   int done = 0;
   CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(beside.data()), length_of(beside)) == 1);
-  for (std::size_t at = 0; at < from.size(); at += kPiece) {
-    const auto piece = to.subspan(at, std::min(kPiece, from.size() - at));
+  for (std::size_t at = 0; at < from.size(); at += kPieceInCache) {
+    const auto piece = to.subspan(at, std::min(kPieceInCache, from.size() - at));
     std::memcpy(piece.data(), from.data() + at, piece.size());
     CHECK(EVP_EncryptUpdate(context, nullptr, &done, raw(piece.data()), length_of(piece)) == 1);
   }
