@@ -51,7 +51,8 @@ Result<std::vector<LeaseBytes>> parse_budgets(const std::vector<std::string>& te
     ASSIGN_OR_RETURN(const std::int64_t bytes,
                      parse_memory_size("--budget " + device, text.substr(sign + 1)));
     if (bytes > kMaxLeaseBytes) {
-      return invalid_argument(fmt::format("--budget {} is above {} bytes", text, kMaxLeaseBytes));
+      return invalid_argument(fmt::format("--budget {} is too large: a device has at most {} TiB",
+                                          text, kMaxLeaseBytes >> 40));
     }
     budgets.push_back({device, bytes});
   }

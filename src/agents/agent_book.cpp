@@ -90,9 +90,9 @@ AgentAnswer AgentBook::standing(const std::string& agent, std::uint64_t epoch) c
     case Standing::kStaleEpoch:
       return agent_fault(
           AgentFault::kStaleEpoch,
-          fmt::format("epoch {} of agent '{}' is over; another process joined by that "
-                      "name: end its functions",
-                      epoch, agent));
+          fmt::format("the epoch of agent '{}' is {}, not {}; if another process has joined by "
+                      "that name, end the functions",
+                      agent, members_.at(agent).epoch, epoch));
   }
   return {};
 }

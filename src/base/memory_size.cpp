@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 namespace sluice {
+namespace {
 
-Result<std::int64_t> parse_memory_size(std::string_view field, std::string_view text) {
+constexpr double kMemorySizeEnd = 0x1p62;  // a sum of two fits into 64 bits
+
+}  // namespace
+
+Result<std::int64_t> read_memory_size(std::string_view text) {
   struct Unit {
     std::string_view name;
     double bytes;
@@ -25,17 +32,23 @@ Result<std::int64_t> parse_memory_size(std::string_view field, std::string_view 
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (error == std::errc()) {
-    const std::string_view suffix(stop, static_cast<std::size_t>(end - stop));
-    for (const Unit& unit : kUnits) {
-      const double bytes = number * unit.bytes;
-      if (suffix == unit.name && bytes >= 1 && bytes < 0x1p62) {
-        return static_cast<std::int64_t>(bytes);
-      }
-    }
+  const std::string_view suffix(stop, static_cast<std::size_t>(end - stop));
+  const auto unit = std::ranges::find(kUnits, suffix, &Unit::name);
+  if (error == std::errc() && std::isfinite(number) && number >= 0 && unit != kUnits.end()) {
+    const double bytes = number * unit->bytes;
+    if (bytes >= 1 && bytes < kMemorySizeEnd) return static_cast<std::int64_t>(bytes);
+    if (bytes < 1) return invalid_argument(fmt::format("must be at least 1 byte, got '{}'", text));
+    return invalid_argument(fmt::format("is too large: it must be below {}TiB, got '{}'",
+                                        kMemorySizeEnd / 0x1p40, text));
   }
   return invalid_argument(
-      fmt::format("{} must be a size such as 4GiB, 512MiB or 2GB, got '{}'", field, text));
+      fmt::format("must be a size such as 4GiB, 512MiB or 2GB, got '{}'", text));
+}
+
+Result<std::int64_t> parse_memory_size(std::string_view field, std::string_view text) {
+  auto bytes = read_memory_size(text);
+  if (!bytes) return invalid_argument(fmt::format("{} {}", field, bytes.error().message));
+  return bytes;
 }
 
 }  // namespace sluice

@@ -16,5 +16,16 @@ TEST(MemorySizeTest, ReadsUnits) {
   }
 }
 
+TEST(MemorySizeTest, SaysWhatIsWrong) {
+  const auto error = [](const char* text) {
+    return parse_memory_size("--budget", text).error().message;
+  };
+  EXPECT_EQ(error("four"), "--budget must be a size such as 4GiB, 512MiB or 2GB, got 'four'");
+  EXPECT_EQ(error("infGiB"), "--budget must be a size such as 4GiB, 512MiB or 2GB, got 'infGiB'");
+  EXPECT_EQ(error("9999999TiB"),
+            "--budget is too large: it must be below 4194304TiB, got '9999999TiB'");
+  EXPECT_EQ(error("0GiB"), "--budget must be at least 1 byte, got '0GiB'");
+}
+
 }  // namespace
 }  // namespace sluice

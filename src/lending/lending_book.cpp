@@ -206,8 +206,9 @@ LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
   }
   if (standing == Standing::kStaleEpoch) {
     return fault(LendFault::kStaleEpoch,
-                 fmt::format("epoch {} of party '{}' is over; another process joined by that name",
-                             request.epoch, request.party));
+                 fmt::format("the epoch of party '{}' is {}, not {}; if another process has joined "
+                             "by that name, stop",
+                             request.party, members_.at(request.party).epoch, request.epoch));
   }
   Party& party = parties_.at(request.party);
   members_.hear(now, request.party);

@@ -118,7 +118,10 @@ std::optional<std::int64_t> TableReader::memory_size(std::string_view key) {
   const TomlValue& value = member->value;
   if (value.kind == TomlValue::Kind::kInteger && value.integer > 0) return value.integer;
   if (value.kind == TomlValue::Kind::kText) {
-    if (const auto bytes = parse_memory_size(key, value.text)) return *bytes;
+    const auto bytes = read_memory_size(value.text);
+    if (bytes) return *bytes;
+    fail(key, bytes.error().message);
+    return std::nullopt;
   }
   fail(key, "must be a size such as \"4GiB\", \"512MiB\" or a number of bytes above 0");
   return std::nullopt;
