@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from sluice_lend import Lender
+from sluice_lend import Lender, LendError
 
 
 def draw(size, seconds):
@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--idle", type=float, default=1.0)
     arguments = parser.parse_args()
     size = arguments.memory_mib << 20
-    token = pathlib.Path(arguments.token_file).read_text(encoding="utf-8").split()[0]
+    token = pathlib.Path(arguments.token_file).read_text(encoding="utf-8").partition("\n")[0]
     requests = queue.Queue()
 
     def read():
@@ -70,4 +70,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LendError as error:
+        sys.exit(f"image_server.py: {error}")

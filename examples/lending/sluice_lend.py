@@ -34,6 +34,10 @@ class Fenced(LendError):
     """A later process has joined by this party's name."""
 
 
+class Refused(LendError):
+    """The token, a name or a size is wrong. The lender goes on asking."""
+
+
 class Lender:
     """Methods may be called from any thread. `offered` and `out` are the bytes of the lease and
     those of it that others use, as of the last answer."""
@@ -65,7 +69,9 @@ class Lender:
         self.close()
 
     def offer(self, size, timeout=None):
-        """Offers `size` bytes altogether. Waits until the coordinator knows; False: not in time."""
+        """Offers `size` bytes altogether. Waits until the coordinator knows; False: not in time.
+        Raises Refused or Fenced when the coordinator says so, as take_back() does. A coordinator
+        that does not answer is waited for; `error` says why."""
         with self._lock:
             if size < self.offered:
                 raise ValueError(f"offer is {size}, {self.offered} are offered; use take_back()")
@@ -97,7 +103,7 @@ class Lender:
             with self._lock:
                 if test():
                     return True
-                if isinstance(self.error, Fenced):
+                if isinstance(self.error, (Fenced, Refused)):
                     raise self.error
             if deadline is not None and time.monotonic() >= deadline:
                 return False
@@ -176,4 +182,5 @@ class Lender:
         code, text = error.get("code", ""), error.get("message", f"status {response.status}")
         if response.status >= 500:
             raise ValueError(text)  # it may answer later
-        raise (Fenced if code == "stale_epoch" else LendError)(code, text)
+        kinds = {"stale_epoch": Fenced, "bad_request": Refused}
+        raise kinds.get(code, LendError)(code, text)

@@ -13,7 +13,7 @@ from serving import PATIENCE, ROOT, Server
 
 FOLDER = os.path.join(ROOT, "examples", "lending")
 sys.path.insert(0, FOLDER)
-from sluice_lend import Fenced, Lender  # noqa: E402
+from sluice_lend import Fenced, Lender, Refused  # noqa: E402
 
 SPARE = 16 * MIB
 WAIT = 60 * PATIENCE
@@ -85,6 +85,26 @@ def test_a_later_process_of_the_same_name_fences_the_one_before(coordinator):  #
             await_that(lambda: isinstance(first.error, Fenced))
             with pytest.raises(Fenced):
                 first.take_back(timeout=WAIT)
+
+
+@pytest.mark.parametrize(("token", "party", "message"), [
+    ("f" * 32, "image", "token"), (TOKEN, "an image", "party must be")])
+def test_a_wrong_token_or_name_is_an_error(coordinator, token, party, message):  # noqa: F811
+    with Lender(f"http://127.0.0.1:{coordinator.port}", token, party) as image:
+        with pytest.raises(Refused, match=message):
+            image.offer(SPARE, timeout=WAIT)
+    assert not status(coordinator)["parties"]
+
+
+def test_the_image_server_says_that_its_token_is_wrong(coordinator, tmp_path):  # noqa: F811
+    wrong = tmp_path / "token"
+    wrong.write_text("f" * 32 + "\n", encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, os.path.join(FOLDER, "image_server.py"), "--url",
+         f"http://127.0.0.1:{coordinator.port}", "--token-file", str(wrong)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("image_server.py: ") and "token" in ended.stderr
 
 
 def test_the_image_server_lends_to_a_server_and_gets_it_back(coordinator):  # noqa: F811
