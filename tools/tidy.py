@@ -540,8 +540,7 @@ def check_tree(root, paths):
             message = f"more than {MAX_FILE_BYTES} bytes; too large for a repository"
             findings.append(Finding(path, 1, "blob-size", message))
             continue
-        known = path.endswith(TEXT_SUFFIXES)
-        if not known:
+        if not path.endswith(TEXT_SUFFIXES):
             continue
         try:
             with open(full, encoding="utf-8", newline="") as stream:
@@ -549,6 +548,8 @@ def check_tree(root, paths):
         except UnicodeDecodeError as error:
             findings.append(Finding(path, 1, "encoding", f"not UTF-8: {error.reason}"))
     for file in files:
+        if file.text.startswith("#!") and not os.access(os.path.join(root, file.path), os.X_OK):
+            findings.append(Finding(file.path, 1, "mode", "a program that cannot be run; chmod +x"))
         checks = [
             check_text(file), check_file_size(file), check_function_size(file),
             check_includes(file, all_paths), check_header(file), check_test_name(file, all_paths),
@@ -569,8 +570,7 @@ def list_files(root):
     try:
         output = subprocess.run(
             ["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True).stdout
-        paths = [p for p in output.decode().split("\0") if p]
-        if paths:
+        if paths := [p for p in output.decode().split("\0") if p]:
             return paths
     except (OSError, subprocess.CalledProcessError):
         pass

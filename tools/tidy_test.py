@@ -49,6 +49,10 @@ class CleanTree(TreeTest):
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         self.assertIn("CMakeLists.txt", tidy.list_files(root))
 
+    def test_a_program_can_be_run(self):
+        self.assert_fires("mode", "tools/a.py", "#!/usr/bin/env python3\n")
+        self.assert_quiet("mode", "tools/a.py", '"""A module."""\n')
+
     def test_exit_code(self):
         out, err = io.StringIO(), io.StringIO()
         quiet = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
