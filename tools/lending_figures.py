@@ -5,7 +5,7 @@ machine.
     tools/lending_figures.py build/release/apps/sluice models/demo [--figure burst|reclaim|both]
         [--whole 1GiB] [--least 64MiB] [--burst 45] [--prompt 400] [--output 200] [--lent 1GiB]
         [--streams 4] [--stream-prompt 400] [--stream-tokens 1000] [--pairs 3] [--reclaims 10]
-        [--window 2] [--watch 120] [--first halves|lending] [--serve=OPTIONS] [--json]
+        [--window 2] [--watch 120] [--first halves|lending] [--settle] [--serve=OPTIONS] [--json]
 
 burst: two servers have --whole together. --burst requests come at once to one of them, while the
 other has one client. The same with fixed halves and with lending, --pairs times, in turns. The
@@ -21,7 +21,11 @@ streams' times between tokens in three windows: the --window seconds before, the
 back, and the rest of --window seconds after it began; and that of the last two together to that
 before (goal 1.5). Before each reclaim come windows of the same length in which nothing happens. The
 gaps of all windows of a kind are one sample. Gaps during which a stream's next prompt was computed
-do not count.
+do not count. --json also has the longest gaps of each window, with their times.
+
+With --settle the servers answer until their weights have moved into large pages, before anything is
+measured; the model must be large enough for that. Both figures tell the share of the time in which
+the host of a virtual machine took the cores away ("steal" of /proc/stat).
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -64,6 +68,18 @@ def size(text):
 def p99(values):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+
+def core_seconds():
+    """Core seconds since the start that the host of a virtual machine took, and all of them."""
+    with open("/proc/stat", encoding="ascii") as stream:
+        ticks = [int(word) for word in stream.readline().split()[1:9]]
+    return ticks[7] / os.sysconf("SC_CLK_TCK"), sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def stolen(before, after):
+    """Between two core_seconds(): the share of the time that the host took."""
+    return (after[0] - before[0]) / max(after[1] - before[1], 1e-9)
 
 
 class Stream(threading.Thread):
@@ -131,9 +147,10 @@ class Stream(threading.Thread):
         return [(one[-1], next_one[0]) for one, next_one in zip(answers, answers[1:])]
 
     def gaps(self, start, end, prompts):
-        """Times between tokens of an answer that end from `start` to `end`, except those during
-        which a prompt was computed: its chunk makes a step longer, with or without a reclaim."""
-        return [after - before for times in list(self.answers)
+        """The times of two tokens of an answer of which the later one came from `start` to `end`,
+        except those between which a prompt was computed: its chunk makes a step longer, with or
+        without a reclaim."""
+        return [(before, after) for times in list(self.answers)
                 for before, after in zip(times, times[1:])
                 if start <= after < end and not any(first < after and before < last
                                                     for first, last in prompts)]
@@ -194,16 +211,29 @@ class Figures:
         return Stream(port, self.model, self.prompt(self.options.prompt),
                       output or self.options.output)
 
+    def settle(self, server):
+        """Weights move into large pages between steps. The log says when they have, or stay."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(" weights: " in line and " pages" in line for line in server.said):
+            if time.monotonic() > deadline:
+                raise SystemExit("the log does not say that weights have moved; omit --settle for "
+                                 "a small model")
+            self.stream(server.port, 16).done()
+
     def burst_on(self, busy, other):
-        """P99 TTFT of the burst, and the mean time of the other's answers during it."""
-        for port in (busy, other):
-            self.stream(port, 8).done()
+        """P99 TTFT of the burst, the times of the other's answers during it, and the share of the
+        cores that the host took meanwhile."""
+        for server in (busy, other):
+            self.stream(server.port, 8).done()
+            if self.options.settle:
+                self.settle(server)
         light = []
         prompts = [self.prompt(self.options.prompt) for _ in range(self.options.burst)]
         start = time.monotonic()
-        burst = [Stream(busy, self.model, each, self.options.output) for each in prompts]
+        cores = core_seconds()
+        burst = [Stream(busy.port, self.model, each, self.options.output) for each in prompts]
         while any(each.is_alive() for each in burst):
-            one = self.stream(other, 20).done()
+            one = self.stream(other.port, 20).done()
             light.append(one.times[-1] - one.sent)
             started = all(each.times for each in burst)
             if self.options.watch and started and time.monotonic() > start + self.options.watch:
@@ -212,15 +242,17 @@ class Figures:
                 break
             time.sleep(0.1)
         ttft = [each.done().times[0] - each.sent for each in burst]
+        taken = stolen(cores, core_seconds())
         print(f"burst: first tokens after {min(ttft):.1f} s to {max(ttft):.1f} s, half of them "
               f"after {statistics.median(ttft):.1f} s; {len(light)} answers of the other, mean "
-              f"{statistics.mean(light):.2f} s", file=sys.stderr)
-        return p99(ttft), statistics.mean(light)
+              f"{statistics.mean(light):.2f} s, {min(light):.2f} s to {max(light):.2f} s; the host "
+              f"took {taken:.1%} of the cores", file=sys.stderr)
+        return {"p99_ttft_s": p99(ttft), "other_s": light, "stolen": taken}
 
     def halves(self, _folder):
         half = str(self.options.whole // 2)
         with self.serve(half) as busy, self.serve(half) as other:
-            return self.burst_on(busy.port, other.port)
+            return self.burst_on(busy, other)
 
     def lending(self, folder):
         least = self.options.least
@@ -231,7 +263,7 @@ class Figures:
                 for server in (busy, other):
                     await_metric(server.port, "kv_lending_joined", lambda value: value == 1)
                 time.sleep(EXPIRY_S + 0.5)  # nothing is granted for one expiry after a start
-                return self.burst_on(busy.port, other.port)
+                return self.burst_on(busy, other)
 
     def burst(self, folder):
         pairs = []
@@ -240,11 +272,12 @@ class Figures:
             if (turn % 2 == 1) != (self.options.first == "lending"):
                 ways.reverse()
             found = {name: way(folder) for name, way in ways}
-            pairs.append({"halves_p99_ttft_s": found["halves"][0],
-                          "lending_p99_ttft_s": found["lending"][0],
-                          "ttft_ratio": found["lending"][0] / found["halves"][0],
-                          "other_ratio": found["lending"][1] / found["halves"][1]})
-            print(f"pair {turn + 1}: {pairs[-1]}", file=sys.stderr)
+            halves, lending = found["halves"], found["lending"]
+            ttft = lending["p99_ttft_s"] / halves["p99_ttft_s"]
+            other = statistics.mean(lending["other_s"]) / statistics.mean(halves["other_s"])
+            pairs.append({"ttft_ratio": ttft, "other_ratio": other, **found})
+            print(f"pair {turn + 1}: P99 TTFT {ttft:.2f}, the other's answers {other:.2f} of "
+                  "halves'", file=sys.stderr)
         return pairs
 
     def borrow_all(self, server, lender):
@@ -260,22 +293,19 @@ class Figures:
         for each in burst:
             each.done()
 
-    def undisturbed(self, seconds):
+    def span(self, act):
+        """Windows around act(): the times when it began and ended, and core_seconds() at the begin
+        and the end of each window."""
+        cores = [core_seconds()]
         time.sleep(self.options.window)
+        cores.append(core_seconds())
         begin = time.monotonic()
-        time.sleep(seconds)
-        return self.rest_of_window(begin)
-
-    def taken_back(self, lender):
-        time.sleep(self.options.window)
-        begin = time.monotonic()
-        lender.take_back()
-        return self.rest_of_window(begin)
-
-    def rest_of_window(self, begin):
+        act()
         end = time.monotonic()
+        cores.append(core_seconds())
         time.sleep(max(0.0, begin + self.options.window - end))
-        return begin, end
+        cores.append(core_seconds())
+        return begin, end, cores
 
     def reclaim(self, folder):
         least, lent = self.options.least, self.options.lent
@@ -292,6 +322,8 @@ class Figures:
                                       self.prompt(self.options.stream_prompt),
                                       self.options.stream_tokens, again=True)
                                for _ in range(self.options.streams)]
+                if self.options.settle:
+                    self.settle(server)
                 self.borrow_all(server, lender)
                 over = time.monotonic()
                 while not all(each.had_tokens_since(over) for each in streams):
@@ -299,37 +331,50 @@ class Figures:
                         raise SystemExit(f"a stream failed: {[each.error for each in streams]}")
                     time.sleep(0.02)
                 before = pss(server.process.pid)
-                spans["control"].append(self.undisturbed(took[-1] if turn else 0.3))
-                spans["reclaim"].append(self.taken_back(lender))
+                pause = took[-1] if turn else 0.3
+                spans["control"].append(self.span(lambda pause=pause: time.sleep(pause)))
+                spans["reclaim"].append(self.span(lender.take_back))
                 shrunk.append(before - pss(server.process.pid))
                 time.sleep(0.5)  # a prompt that is being computed belongs to a window, too
                 found = {name: self.windows(streams, spans[name]) for name in spans}
-                took = [end - begin for begin, end in spans["reclaim"]]
+                took = [end - begin for begin, end, _ in spans["reclaim"]]
+                so_far = "" if None in found.values() else (
+                    f"; P99 TBT of all so far {found['reclaim']['tbt_ratio']:.2f}, without one "
+                    f"{found['control']['tbt_ratio']:.2f}")
                 print(f"reclaim {turn + 1}: {took[-1]:.2f} s, the server has "
-                      f"{shrunk[-1] >> 20} MiB less; P99 TBT of all so far {found['reclaim']['tbt_ratio']:.2f}, without "
-                      f"one {found['control']['tbt_ratio']:.2f}", file=sys.stderr)
+                      f"{shrunk[-1] >> 20} MiB less{so_far}", file=sys.stderr)
             for each in streams:
                 each.leave()
             for each in streams:
                 each.done()
+        if None in found.values():
+            raise SystemExit("the streams had no gaps in one of the windows; give a larger "
+                             "--window")
         return {"lent_bytes": lent, "shrunk_bytes": shrunk, "seconds": took, **found}
 
     def windows(self, streams, spans):
-        """The streams' gaps around all spans of a kind, as one sample for each window."""
+        """The streams' gaps around all spans of a kind, as one sample for each window; None: a
+        window has none."""
         window = self.options.window
         prompts = [prompt for each in streams for prompt in each.prompts()]
-        gaps = {name: [] for name in WINDOWS}
-        for begin, end in spans:
-            for name, first, last in (("before", begin - window, begin), ("during", begin, end),
-                                      ("after", end, max(begin + window, end))):
-                gaps[name] += [gap for each in streams for gap in each.gaps(first, last, prompts)]
-        empty = [name for name in WINDOWS if not gaps[name]]
-        if empty:
-            raise SystemExit(f"the streams had no gaps {' and '.join(empty)}; give a larger "
-                             "--window")
+        found = {name: [] for name in WINDOWS}
+        shares = {name: [] for name in WINDOWS}
+        for begin, end, cores in spans:
+            bounds = (begin - window, begin, end, max(begin + window, end))
+            for at, name in enumerate(WINDOWS):
+                found[name] += [gap for each in streams
+                                for gap in each.gaps(bounds[at], bounds[at + 1], prompts)]
+                shares[name].append(stolen(cores[at], cores[at + 1]))
+        gaps = {name: [later - earlier for earlier, later in found[name]] for name in WINDOWS}
+        if not all(gaps.values()):
+            return None
         return {**{f"gaps_{name}": len(gaps[name]) for name in WINDOWS},
                 **{f"p99_tbt_{name}_s": p99(gaps[name]) for name in WINDOWS},
                 **{f"longest_{name}_s": max(gaps[name]) for name in WINDOWS},
+                **{f"stolen_{name}": statistics.mean(shares[name]) for name in WINDOWS},
+                **{f"slowest_{name}": sorted(found[name], key=lambda gap: gap[0] - gap[1])[:20]
+                   for name in WINDOWS},
+                "spans": [(begin, end) for begin, end, _ in spans],
                 "during_ratio": p99(gaps["during"]) / p99(gaps["before"]),
                 "tbt_ratio": p99(gaps["during"] + gaps["after"]) / p99(gaps["before"])}
 
@@ -358,6 +403,7 @@ def main():
     parser.add_argument("--watch", type=float, default=0.0, help="seconds, of burst; 0: to its end")
     parser.add_argument("--first", choices=("halves", "lending"), default="halves",
                         help="of the first pair; the next one begins with the other")
+    parser.add_argument("--settle", action="store_true", help="wait for weights in large pages")
     parser.add_argument("--serve", default="", help="more options of the servers")
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--ids", type=int, default=256, help="token ids of prompts are below")
@@ -395,7 +441,8 @@ def main():
                   f"{kind['during_ratio']:.2f}; " +
                   ", ".join(f"{each} {kind[f'p99_tbt_{each}_s'] * 1000:.1f} ms of "
                             f"{kind[f'gaps_{each}']} gaps, the longest "
-                            f"{kind[f'longest_{each}_s'] * 1000:.1f} ms" for each in WINDOWS))
+                            f"{kind[f'longest_{each}_s'] * 1000:.1f} ms, the host took "
+                            f"{kind[f'stolen_{each}']:.1%}" for each in WINDOWS))
 
 
 if __name__ == "__main__":
