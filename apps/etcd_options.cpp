@@ -36,13 +36,14 @@ Status check_etcd_files(const EtcdArguments& arguments) {
 
 void add_etcd_options(CLI::App& command, EtcdArguments& arguments, const std::string& help,
                       const std::string& group) {
-  command.add_option("--etcd", arguments.urls, help)
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
+  CLI::Option* const etcd = command.add_option("--etcd", arguments.urls, help)
+                                ->delimiter(',')
+                                ->allow_extra_args(false)
+                                ->group(group);
   command
       .add_option("--etcd-prefix", arguments.prefix,
                   fmt::format("of the keys in etcd (default {})", arguments.prefix))
+      ->needs(etcd)
       ->group(group);
   command
       .add_option("--etcd-ssl-certfile", arguments.ssl_certfile,

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory_size.h"
 #include "device/cpu/host_memory.h"
+#include "membership/member_table.h"
 
 namespace sluice {
 namespace {
@@ -81,6 +82,10 @@ Result<std::optional<LendSettings>> read_lend_settings(const LendArguments& argu
     return parsed;
   }());
   ASSIGN_OR_RETURN(BearerToken token, BearerToken::load(arguments.token_file));
+  if (!arguments.device.empty() && !is_member_name(arguments.device)) {
+    return invalid_argument(
+        fmt::format("--lend-device must be {}, got '{}'", kMemberNameRule, arguments.device));
+  }
   LendSettings settings{.url = url,
                         .url_text = arguments.url,
                         .token = std::move(token),
@@ -210,8 +215,13 @@ void LendSession::fail(const std::string& cause) {
 void LendSession::tell() {
   if (!shared_) return;
   const LendingState state = agent_.state();
-  if (told_ == state || (!told_ && state == LendingState::kAlone && cause_.empty())) return;
+  const bool alone = state == LendingState::kAlone;
+  // A coordinator may come late, and refuse the token.
+  const bool other_cause = alone && cause_ != told_cause_ && clock_.now() - told_at_ >= kTellPause;
+  if ((told_ == state && !other_cause) || (!told_ && alone && cause_.empty())) return;
   told_ = state;
+  told_cause_ = cause_;
+  told_at_ = clock_.now();
   switch (state) {
     case LendingState::kJoined:
       return log_info(fmt::format("--lend: {} lends; KV memory is {} MiB, and up to {} MiB", url_,

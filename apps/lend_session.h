@@ -37,6 +37,8 @@ class LendSession final {
  public:
   static constexpr Duration kTick = std::chrono::milliseconds(20);
   static constexpr Duration kPressureTick = std::chrono::milliseconds(100);
+  // Between two warnings with different causes.
+  static constexpr Duration kTellPause = std::chrono::seconds(10);
 
   using Show = std::function<void(const LendingGauges&)>;
 
@@ -76,6 +78,8 @@ class LendSession final {
   std::int64_t set_ = 0;                         // its limit, as it was told
   std::string cause_;                            // why no coordinator answers
   std::optional<LendingState> told_;
+  std::string told_cause_;
+  TimePoint told_at_{};
   const bool shared_;  // there is a coordinator
   PressurePolicy pressure_;
   TimePoint next_pressure_{};

@@ -59,10 +59,21 @@ void CoordinatorState::store(std::function<void(bool stored)> done) {
 
 void CoordinatorState::tick() {
   if (leader_) leader_->tick();
+  tell();
   if (LendingBook* const present = book()) {
     present->advance(clock_.now());
     store([](bool) {});
   }
+}
+
+void CoordinatorState::tell() {
+  if (!leader_ || book_ || leader_->cause().empty() || leader_->cause() == told_cause_) return;
+  const TimePoint now = clock_.now();
+  if (!told_cause_.empty() && now - told_at_ < kTellPause) return;
+  told_cause_ = leader_->cause();
+  told_at_ = now;
+  log_warning(
+      fmt::format("etcd: this coordinator lends nothing until etcd answers: {}", told_cause_));
 }
 
 std::optional<EtcdCall> CoordinatorState::resign() {
@@ -94,6 +105,7 @@ void CoordinatorState::on_lead(std::int64_t epoch, std::vector<EtcdPair> state) 
   options.first_epoch = (static_cast<std::uint64_t>(epoch) << 20) + 1;
   book_.emplace(std::move(options), clock_.now(), records, settled_stored_);
   cause_.clear();
+  told_cause_.clear();
   log_info(fmt::format("etcd: this coordinator leads, with {} parties", records.parties.size()));
 }
 

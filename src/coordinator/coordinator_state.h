@@ -17,6 +17,9 @@ namespace sluice {
 
 class CoordinatorState : private EtcdLeader::Listener {
  public:
+  // Between two warnings with different causes.
+  static constexpr Duration kTellPause = std::chrono::seconds(10);
+
   // In memory.
   CoordinatorState(LendingOptions options, const Clock& clock);
   // In etcd. REQUIRES: `calls` and `clock` outlive it. `options.first_epoch` is not looked at.
@@ -40,6 +43,7 @@ class CoordinatorState : private EtcdLeader::Listener {
  private:
   void on_lead(std::int64_t epoch, std::vector<EtcdPair> state) override;
   void on_lost(const std::string& cause) override;
+  void tell();
 
   const LendingOptions options_;
   const Clock& clock_;
@@ -47,6 +51,8 @@ class CoordinatorState : private EtcdLeader::Listener {
   std::optional<LendingBook> book_;
   bool settled_stored_ = false;
   std::string cause_;
+  std::string told_cause_;  // why etcd did not answer, as of the last warning
+  TimePoint told_at_{};
   std::uint64_t next_wait_ = 0;
   std::map<std::uint64_t, std::function<void(bool)>> waiting_;
 };

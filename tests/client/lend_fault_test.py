@@ -6,12 +6,13 @@ import json
 import random
 import signal
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 from lend_test import TOKEN, Coordinator
-from serving import LONG_WAIT, PATIENCE
+from serving import BINARY, LONG_WAIT, PATIENCE, ROOT, Server
 
 SECRET = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -390,3 +391,34 @@ def test_no_fault_of_the_coordinator_lends_memory_twice(tmp_path, fault):
     finally:
         at.process.send_signal(signal.SIGCONT)
         at.stop()
+
+
+def test_a_server_says_what_a_late_coordinator_refuses(coordinator, tmp_path):
+    coordinator.stop()
+    wrong = tmp_path / "wrong"
+    wrong.write_text("f" * 32 + "\n", encoding="utf-8")
+    wrong.chmod(0o600)
+    options = coordinator.options()
+    options[options.index("--lend-token-file") + 1] = str(wrong)
+    with Server(*options) as server:
+        server.await_stderr("does not lend (cannot connect")
+        coordinator.start()
+        server.await_stderr("does not lend (the header Authorization must be")
+
+
+def test_a_coordinator_says_that_etcd_does_not_answer(tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN + "\n", encoding="utf-8")
+    token.chmod(0o600)
+    command = [BINARY, "coordinator", "--port", "0", "--token-file", str(token)]
+    with subprocess.Popen([*command, "--etcd", "http://127.0.0.1:1"], stderr=subprocess.PIPE,
+                          text=True, cwd=ROOT) as coordinator:
+        for line in coordinator.stderr:
+            if "lends nothing until etcd answers: cannot connect to 127.0.0.1 port 1" in line:
+                break
+        else:
+            raise AssertionError("it ended")
+        coordinator.terminate()
+    alone = subprocess.run([*command, "--etcd-prefix", "/x"], capture_output=True, text=True,
+                           timeout=LONG_WAIT * PATIENCE, check=False)
+    assert alone.returncode == 2 and "--etcd-prefix" in alone.stderr and "--etcd" in alone.stderr

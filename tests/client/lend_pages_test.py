@@ -153,6 +153,7 @@ def test_options_that_do_not_go_together(coordinator):
     assert "one tier" in refused(*lend, "--borrow-pages", "1MiB", "--kv-disk", "kv:1MiB")
     assert "prefix cache" in refused(*lend, "--borrow-pages", "1MiB",
                                      "--no-enable-prefix-caching")
+    assert "--lend-device must be 1 to 64 letters" in refused(*lend, "--lend-device", "a b")
     assert "MIN is above MAX" in refused("--kv-cache-memory", "2MiB-1MiB")
     if not os.path.exists("/dev/nvidiactl"):
         assert "--lend-pages: cuda:0: " in refused_at_load(*lend, "--device", "cuda:0",
