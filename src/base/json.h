@@ -14,6 +14,9 @@ namespace sluice {
 nlohmann::json parse_json(std::string_view text);
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
+// Why parse_json() discards `text`, with line and column; empty: it does not.
+std::string json_fault(std::string_view text);
+
 // One line without blanks; with `indent`, a line for each value, indented so far by each level.
 // Bytes that are not UTF-8 become U+FFFD. Recurses: what a client nested is bounded first
 // (base/json_depth.h).

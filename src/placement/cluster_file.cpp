@@ -67,6 +67,9 @@ Result<ModelKind> parse_kind(const nlohmann::json& item, const std::string& wher
   ASSIGN_OR_RETURN(kind.count, whole(item, where, "count", gpus, 1));
   ASSIGN_OR_RETURN(kind.gpus, whole(item, where, "tensor_parallel", cluster.gpus_per_server, 1));
   ASSIGN_OR_RETURN(kind.spare_mb, gigabytes(item, where, "memory_gb", -kMaxGb));
+  if (kind.spare_mb > cluster.gpu_memory_mb) {
+    return invalid_argument(where + ": memory_gb is above gpu_memory_gb; no GPU can spare that");
+  }
   return kind;
 }
 
@@ -101,6 +104,9 @@ Status parse_kinds(const nlohmann::json& root, const std::string& file, Cluster&
 Result<Cluster> parse_cluster(std::string_view text, const std::string& file) {
   if (json_deeper_than(text, kMaxDepth)) return invalid_argument(file + ": nested too deeply");
   const nlohmann::json root = parse_json(text);
+  if (root.is_discarded()) {
+    return invalid_argument(fmt::format("{}: not JSON: {}", file, json_fault(text)));
+  }
   if (!root.is_object()) return invalid_argument(file + ": must be a JSON object");
   RETURN_IF_ERROR(
       only_members(root, file, {"servers", "gpus_per_server", "gpu_memory_gb", "models"}));

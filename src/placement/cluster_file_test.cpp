@@ -65,12 +65,19 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"\"tensor_parallel\": 2", "\"tensor_parallel\": 5",
               "models[1]: tensor_parallel must be a whole number from 1 to 4"},
         Wrong{"-20", "-2e7", "models[1]: memory_gb must be"},
+        Wrong{"30.5", "80.1", "models[0]: memory_gb is above gpu_memory_gb"},
+        Wrong{"30.5", "30.5.5", "not JSON: parse error at line 4, column "},
+        Wrong{"30.5", "1e400", "not JSON: number overflow parsing '1e400'"},
         Wrong{", \"memory_gb\": 30.5", "", "models[0]: memory_gb must be"},
         Wrong{"\"sd\"", "\"\"", "models[0]: name must be"},
         Wrong{"\"sd\"", "\"llama\"", "models[1]: the name 'llama' appears twice"},
         Wrong{"\"count\": 3", "\"number\": 3", "models[0] has no field 'number'"},
         Wrong{"\"models\": [", "\"models\": 7, \"x\": [", "no field 'x'"},
-        Wrong{"]}", "]", "must be a JSON object"}));
+        Wrong{"]}", "]", "not JSON: parse error at line 6, column "}));
+
+TEST(ClusterFileTest, RefusesOtherJson) {
+  EXPECT_EQ(parse_cluster("[]", "c.json").error().message, "c.json: must be a JSON object");
+}
 
 }  // namespace
 }  // namespace sluice
