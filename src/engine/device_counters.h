@@ -13,6 +13,8 @@ namespace sluice {
 struct DeviceTime {
   Duration busy{0};  // from a step's start to its end
   Duration idle{0};  // between two steps, the later one submitted before the earlier one ended
+
+  bool operator==(const DeviceTime&) const = default;
 };
 
 // The work that kernels did. Padding is the useless part of it: kernels work in tiles, and a graph
@@ -23,6 +25,7 @@ struct ComputedWork {
   std::int64_t attention_pairs = 0;          // of a query and a key, over all heads and layers
   std::int64_t attention_pairs_padding = 0;  // pairs that no query sees
 
+  bool operator==(const ComputedWork&) const = default;
   ComputedWork& operator+=(const ComputedWork& other) {
     matmul_rows += other.matmul_rows;
     matmul_rows_padding += other.matmul_rows_padding;

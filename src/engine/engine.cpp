@@ -18,6 +18,8 @@ namespace {
 constexpr Duration kTransferWait = std::chrono::milliseconds(2);
 // A call returns to its caller after this many plans without rows.
 constexpr int kMaxPlansWithoutRows = 8;
+// An engine without work looks so often whether its tier takes blocks again.
+constexpr Duration kTierLook = std::chrono::seconds(1);
 
 ChoiceOutput output_of(const Sequence& sequence) {
   ChoiceOutput output;
@@ -411,6 +413,10 @@ std::optional<TimePoint> Engine::wake_at() const {
   std::optional<TimePoint> earliest;
   for (const auto time : {scheduler_->wake_at(), executor_->next_check(), pins_.next_expiry()}) {
     if (time && (!earliest || *time < *earliest)) earliest = time;
+  }
+  if (kv_->tier().num_pages() > 0 && !executor_->tier_accepts_saves()) {
+    const TimePoint look = clock_.now() + kTierLook;
+    earliest = earliest ? std::min(*earliest, look) : look;
   }
   return earliest;
 }

@@ -90,6 +90,8 @@ struct EngineStats {
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
   std::int64_t forced_tokens = 0;  // of outputs: no step sampled them
+
+  bool operator==(const EngineStats&) const = default;
 };
 
 class Engine {
@@ -172,7 +174,8 @@ class Engine {
   // Whether step() has something to do or to report.
   bool has_work() const;
   // The latest time for the next step() call although there is no work: to return idle memory, or
-  // to end pins.
+  // to end pins. While the tier takes no blocks it is a second from now, because has_work() changes
+  // by itself when the tier takes them again.
   std::optional<TimePoint> wake_at() const;
 
   // Tokens of the request's first choice that are in KV, which shows the progress of the prompt. 0

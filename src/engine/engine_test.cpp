@@ -312,6 +312,23 @@ TEST_P(EngineTest, MemoryGrowsWithNeedAndIsReturnedWhenIdle) {
   EXPECT_EQ(run().at({7, 0}).ends, 1);
 }
 
+// A tier takes blocks again without telling anybody, so an engine without work looks each second.
+TEST_P(EngineTest, UnsavedBlocksAreSavedOnceTheTierTakesThem) {
+  FakeExecutor* executor = nullptr;
+  make({.tier_pages = 64, .on_executor = [&](FakeExecutor& e) { executor = &e; }});
+  executor->accept_saves(false);
+  ASSERT_TRUE(engine_->add_request(salted_request(1, "s", {1, 2, 3, 4, 5, 6, 7, 8, 9})));
+  run();
+  EXPECT_EQ(engine_->stats().saved_blocks, 0);
+  EXPECT_FALSE(engine_->has_work());
+  EXPECT_EQ(engine_->wake_at(), clock_.now() + std::chrono::seconds(1));
+  executor->accept_saves(true);
+  EXPECT_TRUE(engine_->has_work());
+  run();
+  EXPECT_GE(engine_->stats().saved_blocks, 2);
+  EXPECT_EQ(engine_->wake_at(), std::nullopt);
+}
+
 // The disk has a block that is counted, also if the process dies at once.
 TEST_P(EngineTest, SavedBlocksCountOnceTheyAreSaved) {
   FakeExecutor* executor = nullptr;

@@ -94,6 +94,8 @@ class KvStream {
   struct Bytes {
     std::int64_t loaded = 0;
     std::int64_t saved = 0;
+
+    bool operator==(const Bytes&) const = default;
   };
   Bytes bytes() const;
 

@@ -46,10 +46,14 @@ struct TierLevels {
   struct Level {
     std::int64_t saved_blocks = 0;
     std::int64_t loaded_blocks = 0;
+
+    bool operator==(const Level&) const = default;
   };
   bool are_two = false;
   Level fast;
   Level slow;
+
+  bool operator==(const TierLevels&) const = default;
 };
 
 class KvTier {

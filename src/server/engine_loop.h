@@ -55,7 +55,7 @@ struct StepRecord {
   std::int32_t tokens = 0;  // computed in it
 };
 
-// The engine's state after its last step.
+// The engine's state when it was last looked at: after each step and each move of a block.
 struct EngineGauges {
   std::int32_t running = 0;  // sequences
   std::int32_t waiting = 0;
@@ -75,6 +75,8 @@ struct EngineGauges {
   std::int64_t prefix_queried_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
   EngineStats totals;
+
+  bool operator==(const EngineGauges&) const = default;
 };
 
 enum class PinAction : std::uint8_t { kShow, kList, kRemove };

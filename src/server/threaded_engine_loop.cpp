@@ -23,6 +23,8 @@ namespace {
 // tokens, so that a burst of long prompts does not stall running streams.
 constexpr std::int64_t kTokensTakenPerStep = 65536;
 constexpr Duration kFlushTime = std::chrono::seconds(5);  // of the tier below, at the end
+// The consumer is woken so often at most for gauges alone.
+constexpr Duration kGaugesEvery = std::chrono::milliseconds(100);
 
 struct Submission {
   Request request;
@@ -74,6 +76,7 @@ struct ThreadedEngineLoop::Impl {
   Status step();
   void announce();
   void publish(std::span<const ChoiceOutput> outputs, const StepRecord* record);
+  bool gauges_are_news(TimePoint now) const;
   void set_ready();
   void fail(Error error);
   void shut_down();
@@ -102,7 +105,9 @@ struct ThreadedEngineLoop::Impl {
   std::size_t num_taken = 0;     // requests taken out of the inbox and not finished
   OutputBatch pending;
   EngineGauges gauges;
-  bool woken = false;  // `wake` was called for `pending`
+  EngineGauges told;    // the gauges when `wake` was called last
+  TimePoint told_at{};  // and when that was
+  bool woken = false;   // `wake` was called for `pending`
 
   // A step is being committed, and `wake` was called for it.
   std::atomic<bool> announced = false;
@@ -314,12 +319,14 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
     for (PinResult& result : pin_results) pending.pins.push_back(std::move(result));
     for (PinAnswer& answer : pin_answers) pending.pin_answers.push_back(std::move(answer));
     if (record != nullptr) pending.steps.push_back(*record);
-    const EngineGauges before = std::exchange(gauges, gauges_of(*engine));
-    // A consumer in another process has the gauges by batches only.
-    news |= gauges.kv_limit_blocks != before.kv_limit_blocks ||
-            gauges.kv_blocks_backed != before.kv_blocks_backed;
+    gauges = gauges_of(*engine);
+    news = news || gauges_are_news(now);
     num_taken = engine->num_requests();
     if (answer_progress()) news = true;
+    if (news) {
+      told = gauges;
+      told_at = now;
+    }
     if (woken) news = false;
     if (news) woken = true;
     announced.store(false, std::memory_order_release);
@@ -329,6 +336,17 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
   pin_results.clear();
   pin_answers.clear();
   if (news) wake();
+}
+
+// Whether the gauges alone are worth a wake: a consumer has them by batches only. Saves to a tier
+// go on when the last step has ended, and a tier takes blocks again at any time. REQUIRES: the
+// caller holds `mutex`.
+bool ThreadedEngineLoop::Impl::gauges_are_news(TimePoint now) const {
+  if (gauges.kv_limit_blocks != told.kv_limit_blocks ||
+      gauges.kv_blocks_backed != told.kv_blocks_backed) {
+    return true;
+  }
+  return (!engine->has_work() || now - told_at >= kGaugesEvery) && gauges != told;
 }
 
 // True when progress was requested. REQUIRES: the caller holds `mutex`.
@@ -355,7 +373,7 @@ void ThreadedEngineLoop::Impl::set_ready() {
     const std::lock_guard lock(mutex);
     state = EngineState::kReady;
     has_prefix_cache = engine->kv().options().prefix_caching == PrefixCaching::kOn;
-    gauges = gauges_of(*engine);
+    gauges = told = gauges_of(*engine);
   }
   wake();
 }

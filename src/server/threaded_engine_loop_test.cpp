@@ -21,6 +21,7 @@
 #include "engine/engine_loader.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/memory_tier.h"
 
 namespace sluice {
 namespace {
@@ -706,6 +707,57 @@ TEST_F(ThreadedEngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
   gate_.open();
   await_ends(kBurst + 1);
   EXPECT_EQ((seen_[{1, 0}].tokens), expected(running));
+}
+
+// A consumer learns of blocks that a tier has stored, and that it stores none, without a request.
+TEST_F(ThreadedEngineLoopTest, AConsumerHasTheGaugesOfATierAlsoWhenNothingRuns) {
+  ThreadPool pool(2);
+  auto device = make_cpu_device({&pool, 0, {}});
+  ASSERT_TRUE(device) << device.error().message;
+  EngineOptions options;
+  options.max_model_len = 128;
+  options.kv_cache_memory = std::int64_t{16} << 20;
+  test::MemoryTier::Store store;
+  store.pages.resize(64);
+  store.pause = 1ms;
+  KvIdentity identity;
+  make_loop(64);
+  loop_->start([&]() -> Result<std::unique_ptr<Engine>> {
+    StartupTimeline timeline(clock_);
+    ASSIGN_OR_RETURN(LoadedExecutor parts,
+                     load_executor("models/demo", options, **device, pool, timeline));
+    RETURN_IF_ERROR(
+        add_tier(std::make_unique<test::MemoryTier>(store), TierEviction::kLeastRecent, parts));
+    LoadedEngine loaded = sluice::make_engine(std::move(parts), clock_, timeline);
+    identity = loaded.kv_identity;
+    return std::move(loaded.engine);
+  });
+  await([&] { return loop_->state() != EngineState::kLoading; });
+  ASSERT_EQ(loop_->state(), EngineState::kReady) << loop_->failure()->message;
+  const auto run = [&](RequestId id) {
+    Request r = request(id, 64, 2);
+    r.block_hash_root = block_hash_root(identity);
+    r.block_hashes = BlockHasher(*r.block_hash_root, identity.block_size).hash_prompt(r.prompt);
+    ASSERT_TRUE(loop_->submit(std::move(r)));
+    await_ends(static_cast<int>(id));
+  };
+  const auto await_gauges = [&](std::int32_t saved, bool accepts) {
+    await([&] {
+      take();
+      return batch_.gauges.tier_pages_saved == saved &&
+             batch_.gauges.totals.saved_blocks == saved &&
+             batch_.gauges.tier_accepts_saves == accepts;
+    });
+  };
+  run(1);
+  await_gauges(4, true);
+  store.takes_saves = false;
+  await_gauges(4, false);
+  run(2);
+  // The blocks of the second request are saved as soon as the tier takes blocks again.
+  store.takes_saves = true;
+  await_gauges(8, true);
+  loop_->stop();  // before the device goes
 }
 
 // The real thing: the demo model, eight requests at once, equal to each alone.

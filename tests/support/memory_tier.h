@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,7 +29,8 @@ class MemoryTier final : public KvTier {
     std::int64_t loads = 0;
     std::int64_t uses = 0;
     bool fail_loads = false;
-    Duration pause{0};  // of each wait for a move
+    std::atomic<bool> takes_saves = true;  // any thread
+    Duration pause{0};                     // of each wait for a move
   };
   // REQUIRES: the store outlives this.
   explicit MemoryTier(Store& store) : store_(&store) {}
@@ -48,7 +50,7 @@ class MemoryTier final : public KvTier {
     for (const Store::Page* page : pages) stored.push_back(page->page);
     return stored;
   }
-  bool accepts_saves() const override { return true; }
+  bool accepts_saves() const override { return store_->takes_saves; }
   void save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) override {
     moves_.push_back({id, page, block, {}});
   }
