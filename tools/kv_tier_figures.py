@@ -16,6 +16,7 @@ restart: the next turn of a chat after a restart, its KV cold on the disk, besid
 burst:   many prompts at once with KV memory for three of them: `fair` over `stall-free`.
 sharegpt: a burst with ShareGPT lengths under `fair`, over the same schedule with free paging, which
          `sluice simulate` plans from the machine's profile (`sluice profile MODEL --output FILE`).
+         Beside it the same with KV memory for all, over its simulation: the simulator's own error.
 """
 
 import argparse
@@ -34,7 +35,7 @@ import threading
 import time
 
 from lending_figures import await_metric, coordinator
-from long_context_figures import disk_rate
+from long_context_figures import disk_rates
 from ready_server import ReadyServer
 
 NEW_TOKENS = 24  # of the next turn, behind the first one's answer
@@ -85,6 +86,10 @@ class Server(ReadyServer):
     def read_bytes(self):
         with open(f"/proc/{self.process.pid}/io", encoding="ascii") as stream:
             return int(re.search(r"^read_bytes: (\d+)", stream.read(), re.MULTILINE)[1])
+
+
+def medians_of(rows):
+    return [f"{statistics.median(column):.2f}" for column in zip(*rows)]
 
 
 def random_prompt(rng, length):
@@ -172,11 +177,17 @@ def server_with_tier(args, memory):
         yield server
 
 
+def gap_ratios(gaps, base):
+    """The median gap and the P99, to those without a tier."""
+    at_99 = [sorted(each)[math.ceil(0.99 * len(each)) - 1] for each in (gaps, base)]
+    return statistics.median(gaps) / statistics.median(base), at_99[0] / at_99[1]
+
+
 def show_saving(args):
     print("| pair | whole stream | median gap | P99 of gaps (goal 1.1) | blocks saved in a second "
           "| prompts sent |\n|---|---|---|---|---|---|")
     memory = f"{args.kv_cache_mib}MiB"
-    rows = []
+    rows, all_gaps, all_base = [], [], []
     with Server(args, *SAVING, "--kv-cache-memory", memory) as without, \
             server_with_tier(args, memory) as tier:
         for server in (without, tier):
@@ -186,13 +197,14 @@ def show_saving(args):
             result = {server: gaps_of_streams(server, args, pair + 1) for server in order}
             gaps, took, saved, sent = result[tier]
             base, base_took, _, base_sent = result[without]
-            at = math.ceil(0.99 * len(gaps)) - 1
-            rows.append((took / base_took, statistics.median(gaps) / statistics.median(base),
-                         gaps[at] / base[math.ceil(0.99 * len(base)) - 1]))
+            rows.append((took / base_took, *gap_ratios(gaps, base)))
+            all_gaps += gaps
+            all_base += base
             print(f"| {pair + 1} | " + " | ".join(f"{ratio:.2f}" for ratio in rows[-1]) +
                   f" | {saved / took:.0f} | {sent}, {base_sent} |", flush=True)
-    medians = [f"{statistics.median(column):.2f}" for column in zip(*rows)]
-    print("| median | " + " | ".join(medians) + " | | |")
+    print("| median | " + " | ".join(medians_of(rows)) + " | | |")
+    together = [f"{ratio:.2f}" for ratio in gap_ratios(all_gaps, all_base)]
+    print("| the gaps of all pairs together | | " + " | ".join(together) + " | | |")
 
 
 # ---------------------------------------------------------------- restart
@@ -208,9 +220,12 @@ def show_restart(args):
         begun, times, answer, _ = server.complete(chat, 16)
         all_computed = times[0] - begun
     chat += answer
-    print("| round | TTFT, to the bound (goal 1.2) | computing all, to the bound | cached tokens | "
-          "read_bytes | disk, share of the bound |\n|---|---|---|---|---|---|")
+    print("| round | TTFT, to the bound (goal 1.2) | to that with the disk's median rate | "
+          "computing all, to the bound | TTFT, to computing all | disk, share of the bound | "
+          "the disk's slowest pass, to its best | cached tokens | read_bytes |\n|---|---|---|---|---|---|---|---|---|")
+    rows = []
     for turn in range(args.rounds):
+        rates = disk_rates(args.folder, args.tokens * kv_bytes_per_token(args.model))
         drop_from_page_cache(os.path.join(args.folder, "kv"))
         with Server(args, *options, *disk) as server:
             server.complete(random_prompt(rng, 32), 2)  # weights are warm
@@ -222,10 +237,16 @@ def show_restart(args):
                 begun, times, _, _ = server.complete(chat + random_prompt(rng, NEW_TOKENS), 2)
                 in_memory.append(times[0] - begun)
         kv = cached * kv_bytes_per_token(args.model)
-        loading = kv / disk_rate(args.folder, kv)[0]
+        # Before and after: the rate of a virtual disk changes from pass to pass.
+        rates += disk_rates(args.folder, kv)
+        loading = kv / max(rates)
         bound = loading + statistics.median(in_memory)
-        print(f"| {turn + 1} | {ttft / bound:.2f} | {all_computed / bound:.1f} | {cached} | "
-              f"{read / MIB:.0f} of {kv / MIB:.0f} MiB | {loading / bound:.2f} |", flush=True)
+        median_bound = kv / statistics.median(rates) + statistics.median(in_memory)
+        rows.append((ttft / bound, ttft / median_bound, all_computed / bound, ttft / all_computed,
+                     loading / bound, min(rates) / max(rates)))
+        print(f"| {turn + 1} | " + " | ".join(f"{ratio:.2f}" for ratio in rows[-1]) +
+              f" | {cached} | {read / MIB:.0f} of {kv / MIB:.0f} MiB |", flush=True)
+    print("| median | " + " | ".join(medians_of(rows)) + " | | |")
 
 
 # ---------------------------------------------------------------- burst
@@ -376,11 +397,24 @@ def show_sharegpt(args):
         print(f"| {name} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) +
               f" | {paged} |", flush=True)
 
+    free = simulate_lengths(args, all_tokens)
     show("simulated: free paging", ideal)
-    show("simulated: KV memory for all", simulate_lengths(args, all_tokens))
-    show("KV memory for all", *lengths_burst(args, all_tokens))
+    show("simulated: KV memory for all", free)
+    tier = ["--kv-ram", "1GiB"] if args.tier == "ram" else []
+    name = "`--kv-ram`" if tier else "`--kv-disk`"
+    keys = ("mean_e2el_ms", "duration", "mean_ttft_ms")
+    rows, errors = [], []
     for _ in range(args.rounds):
-        show("`--kv-disk`", *lengths_burst(args, small, *disk_option(args)))
+        enough, _ = lengths_burst(args, all_tokens)
+        paged, blocks = lengths_burst(args, small, *(tier or disk_option(args)))
+        show("KV memory for all", enough)
+        show(name, paged, blocks)
+        errors.append([enough[key] / free[key] for key in keys])
+        rows.append([paged[key] / ideal[key] for key in keys])
+    print(f"| median of {name}, to free paging (goal 1.1 for the mean completion) | " +
+          " | ".join(medians_of(rows)) + " | |")
+    print("| median of KV memory for all, to its simulation: the simulator's error | " +
+          " | ".join(medians_of(errors)) + " | |")
 
 
 def main():
@@ -395,7 +429,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=5, help="saving: of runs")
     parser.add_argument("--tier", choices=["disk", "ram", "both", "lent", "none"],
                         help="saving: disk (the default), ram, lent or none; burst: disk, ram or "
-                             "both (default: each)")
+                             "both (default: each); sharegpt: disk (the default) or ram")
     parser.add_argument("--streams", type=int, default=1, help="saving: in a run, one by one")
     parser.add_argument("--stream", type=int, default=1500, help="saving: tokens of the stream")
     parser.add_argument("--prompt", type=int, default=200, help="saving: tokens of a prompt beside")
@@ -410,7 +444,9 @@ def main():
                         help="sharegpt: times the tokens of the distribution")
     parser.add_argument("--profile", help="sharegpt: of this machine and model")
     args = parser.parse_args()
-    if (args.figure, args.tier) in (("saving", "both"), ("burst", "lent"), ("burst", "none")):
+    if (args.figure, args.tier) in (("saving", "both"), ("burst", "lent"), ("burst", "none"),
+                                    ("sharegpt", "both"), ("sharegpt", "lent"),
+                                    ("sharegpt", "none")):
         parser.error(f"--figure {args.figure} does not measure --tier {args.tier}")
     os.makedirs(args.folder, exist_ok=True)
     os.environ["XDG_STATE_HOME"] = os.path.join(args.folder, "state")

@@ -151,12 +151,6 @@ def disk_rates(folder, size, passes=5):
         os.remove(path)
 
 
-def disk_rate(folder, size):
-    """Bytes in a second: the best of five passes over a file, and the median."""
-    rates = disk_rates(folder, size)
-    return max(rates), statistics.median(rates)
-
-
 def next_turn(start, folder, tokens, outputs, rounds):
     print("| prompt | loaded | first token | first token, all computed | share | after |")
     print("|---|---|---|---|---|---|")
