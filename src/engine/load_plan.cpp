@@ -112,8 +112,9 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
   if (own < per_seq + layout.block_bytes && !streams) {
     log_warning(fmt::format(
         "KV memory of {} MiB holds fewer tokens than one context of {} needs ({} MiB): longer "
-        "requests will be refused; raise --kv-cache-memory or lower --max-model-len",
-        own >> 20, context, (per_seq >> 20) + 1));
+        "requests will be refused; raise --kv-cache-memory{} or lower --max-model-len",
+        own >> 20, context, (per_seq >> 20) + 1,
+        device.traits().host_accessible ? ", give --kv-disk DIR:SIZE,stream=SIZE" : ""));
   }
   return bytes;
 }

@@ -86,7 +86,7 @@ Status Scheduler::add(Sequence& sequence) {
   if (blocks > most_blocks && !streamed) {
     return resource_exhausted(fmt::format(
         "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}{}; lower "
-        "max_tokens or raise --kv-cache-memory",
+        "max_tokens, raise --kv-cache-memory or, on a CPU, give --kv-disk DIR:SIZE,stream=SIZE",
         blocks, max_len - 1, most_blocks,
         state_->kv.options().least_blocks > 0 ? " that it never lends" : ""));
   }

@@ -161,6 +161,9 @@ def test_without_room_it_is_refused(folder, wanted):
     with Server(*SMALL) as server:
         answer = server.post("/v1/completions", body(wanted[0][0]))
         assert answer.status == 429 and b"KV memory has 74" in answer.body, answer.body
+        # Both ways to learn of it name the option.
+        assert b"--kv-disk DIR:SIZE,stream=SIZE" in answer.body, answer.body
+        assert "give --kv-disk DIR:SIZE,stream=SIZE or lower" in server.stderr()
     with start(folder) as server:
         answer = server.post("/v1/completions", {**body(wanted[0][0]), "n": 2})
         assert answer.status == 501 and b"n above 1" in answer.body, answer.body
