@@ -224,13 +224,14 @@ void LendSession::tell() {
   told_at_ = clock_.now();
   switch (state) {
     case LendingState::kJoined:
+      cause_.clear();
       return log_info(fmt::format("--lend: {} lends; KV memory is {} MiB, and up to {} MiB", url_,
                                   least_ >> 20, most_ >> 20));
     case LendingState::kAlone:
       return log_warning(fmt::format(
           "--lend: the coordinator {} does not lend ({}); serving with the minimum of {} MiB of KV "
           "memory, and asking again",
-          url_, cause_, least_ >> 20));
+          url_, cause_.empty() ? "no answer came in time" : cause_, least_ >> 20));
     case LendingState::kFenced:
       return log_error(fmt::format(
           "--lend: another process has joined {} by this one's name; serving with the minimum of "

@@ -64,6 +64,14 @@ def coordinator(tmp_path):
     running.stop()
 
 
+def test_a_server_that_was_stopped_says_why_it_has_the_minimum(coordinator):
+    with Server(*coordinator.options()) as server:
+        server.await_stderr("lends; KV memory is")
+        with server.stopped():
+            time.sleep(1.5 * coordinator.expiry)
+        server.await_stderr("does not lend (no answer came in time); serving with the minimum")
+
+
 def metric(server, name):
     return server.metrics()[name]
 
