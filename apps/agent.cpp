@@ -120,7 +120,9 @@ class AgentProcess {
              const std::map<std::string, std::string>& directories) {
     ASSIGN_OR_RETURN(const std::vector<GatewayBackbone> backbones, ask_backbones(client));
     RETURN_IF_ERROR(load(backbones, directories));
-    for (const AgentBackbone& one : machine_.backbones()) functions_.add_backbone(one.name);
+    for (const AgentBackbone& one : machine_.backbones()) {
+      functions_.add_backbone(one.name, machine_.is_loaded(one.name));
+    }
     if (settings_.lend) {
       ASSIGN_OR_RETURN(lend_,
                        LendSession::open(*settings_.lend, loop_, clock_, [](const auto&) {}));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/sha256.h"
 #include "device/cpu/host_memory.h"
 #include "engine/startup_timeline.h"
@@ -22,6 +23,26 @@ AgentMachine::~AgentMachine() {
 }
 
 Status AgentMachine::load(const GatewayBackbone& backbone, const std::string& directory) {
+  Status status = load_one(backbone, directory);
+  if (!status && status.error().code == ErrorCode::kResourceExhausted && unload_all()) {
+    log_info(fmt::format("backbone '{}' has no room beside those before it, which leave memory",
+                         backbone.name));
+    status = load_one(backbone, directory);
+  }
+  return status;
+}
+
+bool AgentMachine::unload_all() {
+  bool any = false;
+  for (const auto& [name, loaded] : backbones_) {
+    if (!std::exchange(loaded->is_loaded, false)) continue;
+    loaded->model.unload();
+    any = true;
+  }
+  return any;
+}
+
+Status AgentMachine::load_one(const GatewayBackbone& backbone, const std::string& directory) {
   auto loaded = std::make_unique<Loaded>();
   StartupTimeline timeline(clock_);
   FunctionSettings functions = *settings_.functions;

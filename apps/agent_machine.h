@@ -31,9 +31,12 @@ class AgentMachine final : public AgentHost {
   AgentMachine(const AgentMachine&) = delete;
   AgentMachine& operator=(const AgentMachine&) = delete;
 
-  // Loads the gateway's backbone from `directory`. Errors also if its content is another one.
+  // Loads the gateway's backbone from `directory`. Errors also if its content is another one. If it
+  // does not fit beside those that are loaded, these leave.
   Status load(const GatewayBackbone& backbone, const std::string& directory);
-  // The loaded ones.
+  // After the last load().
+  bool is_loaded(const std::string& backbone) const { return backbones_.at(backbone)->is_loaded; }
+  // All that were loaded.
   std::vector<AgentBackbone> backbones() const;
 
   void load_backbone(const std::string& backbone, std::function<void(Status)> done) override;
@@ -54,9 +57,13 @@ class AgentMachine final : public AgentHost {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     std::string digest;
+    bool is_loaded = true;          // by load()
     std::int64_t worker_bytes = 0;  // of the largest warm worker, as far as was seen
   };
 
+  Status load_one(const GatewayBackbone& backbone, const std::string& directory);
+  // False: nothing was loaded.
+  bool unload_all();
   Result<Loaded*> find(const std::string& backbone) const;
   static Status add(const Loaded& loaded, const std::string& digest, const std::string& bytes);
 

@@ -239,7 +239,8 @@ class Gateway {
     for (std::int32_t i = 0; i < std::ssize(file_.backbones); ++i) {
       models_.add_backbone(host_.model(i).model());
       book_.add_backbone();
-      functions_.add_backbone({host_.model(i).weight_bytes(), host_.load_time(i)}, true);
+      functions_.add_backbone({host_.model(i).weight_bytes(), host_.load_time(i)},
+                              host_.is_loaded(i));
     }
     use(file_);
     if (agents_) open_to_agents();

@@ -1,5 +1,7 @@
 #include "apps/gateway_host.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -40,6 +42,11 @@ void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones, const std
     Status status;
     for (const BackboneSpec& spec : backbones) {
       status = load(spec);
+      if (!status && status.error().code == ErrorCode::kResourceExhausted && unload_all()) {
+        log_info(fmt::format("backbone '{}' has no room beside those before it, which leave memory",
+                             spec.name));
+        status = load(spec);
+      }
       if (!status) {
         status = unloadable_backbone(path, spec, std::move(status).error());
         break;
@@ -47,6 +54,16 @@ void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones, const std
     }
     loop_.post([done, status] { done(status); });
   });
+}
+
+bool GatewayHost::unload_all() {
+  bool any = false;
+  for (const auto& backbone : backbones_) {
+    if (!std::exchange(backbone->is_loaded, false)) continue;
+    backbone->model.unload();
+    any = true;
+  }
+  return any;
 }
 
 Status GatewayHost::load(const BackboneSpec& spec) {

@@ -38,8 +38,9 @@ class GatewayHost final : public InstanceHost {
   GatewayHost(const GatewayHost&) = delete;
   GatewayHost& operator=(const GatewayHost&) = delete;
 
-  // Loads every backbone once, so that an error shows at the start and not at a call. `path`: the
-  // functions file, which errors name. `done` runs on the loop. Call once.
+  // Loads every backbone once, so that an error shows at the start and not at a call. The next one
+  // makes those before leave if it does not fit beside them. `path`: the functions file, which
+  // errors name. `done` runs on the loop. Call once.
   void load_all(const std::vector<BackboneSpec>& backbones, const std::string& path,
                 std::function<void(Status)> done);
   // Where load_backbone() reports its end, on the loop.
@@ -51,6 +52,8 @@ class GatewayHost final : public InstanceHost {
   void stop();
 
   const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
+  // At the end of load_all().
+  bool is_loaded(std::int32_t backbone) const { return at(backbone).is_loaded; }
   // The time that writing its weights took.
   Duration load_time(std::int32_t backbone) const { return at(backbone).load_time; }
 
@@ -80,6 +83,7 @@ class GatewayHost final : public InstanceHost {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     Duration load_time{0};
+    bool is_loaded = true;          // by load_all()
     std::int64_t worker_bytes = 0;  // of one, as far as was seen
   };
 
@@ -87,6 +91,8 @@ class GatewayHost final : public InstanceHost {
     return *backbones_[static_cast<std::size_t>(backbone)];
   }
   Status load(const BackboneSpec& spec);
+  // False: nothing was loaded.
+  bool unload_all();
 
   const ServeSettings& settings_;
   const FunctionModels& models_;

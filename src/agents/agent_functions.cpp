@@ -191,7 +191,9 @@ void AgentFunctions::collect() {
 
 // ---------------------------------------------------------------- backbones
 
-void AgentFunctions::add_backbone(const std::string& name) { backbones_[name] = {}; }
+void AgentFunctions::add_backbone(const std::string& name, bool loaded) {
+  backbones_[name] = {.load = loaded ? BackboneLoad::kLoaded : BackboneLoad::kAbsent};
+}
 
 bool AgentFunctions::is_used(const std::string& backbone) const {
   return std::ranges::any_of(instances_, [&](const auto& one) {

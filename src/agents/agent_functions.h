@@ -91,8 +91,8 @@ class AgentFunctions final : public DividedKv {
   // REQUIRES: before the first command.
   void set_calls(Calls calls) { calls_ = std::move(calls); }
 
-  // A backbone that is loaded. REQUIRES: before the first command.
-  void add_backbone(const std::string& name);
+  // A backbone, loaded or not. REQUIRES: before the first command.
+  void add_backbone(const std::string& name, bool loaded);
 
   // An error: the gateway has broken the rules; end the session.
   Status handle(AgentCommand command);

@@ -27,8 +27,8 @@ class AgentFunctionsTest : public testing::Test {
  protected:
   AgentFunctionsTest() {
     clock_.advance(seconds(1));
-    functions_.add_backbone("demo");
-    functions_.add_backbone("other");
+    functions_.add_backbone("demo", true);
+    functions_.add_backbone("other", true);
     functions_.set_calls({.output = [this](AgentOutput out) { outputs_.push_back(std::move(out)); },
                           .fetch_adapter = [this](const std::string& d) { fetches_.push_back(d); },
                           .wake = [this] { ++wakes_; },

@@ -76,7 +76,7 @@ class AgentLinkTest : public testing::Test {
     backbone.backbone = {"demo", "/models/demo", "d1", 16};
     backbone.model = {100, 8, {0}};
     hub_.set_backbones({backbone});
-    functions_.add_backbone("demo");
+    functions_.add_backbone("demo", true);
     auto server = http::HttpServer::listen(loop_, "127.0.0.1", 0, {}, faulty_, clock_);
     EXPECT_TRUE(server);
     server_ = *std::move(server);

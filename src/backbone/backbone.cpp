@@ -5,13 +5,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <utility>
 
 #include "base/content_hash.h"
 #include "base/large_pages.h"
+#include "base/log.h"
 #include "base/shared_memory.h"
 #include "device/read_back.h"
 #include "device/upload.h"
@@ -98,12 +101,27 @@ std::string chunk_name(std::size_t index, std::size_t count) {
   return fmt::format("backbone: chunk {} of {}", index + 1, count);
 }
 
+// The kernel overcommits shared memory, too, and kills processes when it is written.
+Status check_free(std::size_t bytes, const Device& device) {
+  const auto info = device.memory_info();
+  if (!info) {
+    log_warning("backbone: free memory is unknown: " + info.error().message);
+    return {};
+  }
+  const auto free = static_cast<std::size_t>(std::max<std::int64_t>(info->free_bytes, 0));
+  if (bytes <= free) return {};
+  return resource_exhausted(fmt::format("the backbone needs {} MiB of memory, {} MiB are free",
+                                        (bytes + (1 << 20) - 1) >> 20, free >> 20));
+}
+
 // Backs the first `bytes` of the weights region with memory of the device's kind that can be
 // shared: its descriptors.
 Result<std::vector<FileDescriptor>> back_shareable(Arena& arena, std::size_t bytes,
-                                                   const DeviceTraits& traits) {
+                                                   const Device& device) {
+  const DeviceTraits& traits = device.traits();
   std::vector<FileDescriptor> memory;
   if (traits.host_accessible) {
+    RETURN_IF_ERROR(check_free(bytes, device));
     ASSIGN_OR_RETURN(FileDescriptor fd, create_shared_memory("sluice-backbone", bytes));
     memory.push_back(std::move(fd));
     RETURN_IF_ERROR(arena.map(RegionKind::kWeights, 0, bytes,
@@ -162,7 +180,7 @@ Result<Backbone> write_backbone(const BackboneSource& source, Device& device, Th
   BackboneManifest manifest;
   {
     ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan)));
-    ASSIGN_OR_RETURN(backbone.memory, back_shareable(arena, bytes, traits));
+    ASSIGN_OR_RETURN(backbone.memory, back_shareable(arena, bytes, device));
     ASSIGN_OR_RETURN(manifest, fill(source, layout, arena, bytes, device, pool));
     if (traits.host_accessible) {
       backbone.in_large_pages =

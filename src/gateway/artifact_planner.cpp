@@ -39,6 +39,11 @@ std::vector<ArtifactPlanner::Item> ArtifactPlanner::items(TimePoint now,
     items.push_back({Kind::kBackbone, b, -1, backbones_[index(b)], 0, state.backbones[index(b)]});
   }
   std::vector<double> cold(backbones_.size());  // of each backbone's functions
+  for (const auto& [f, use] : state.instances) {
+    const Function& function = functions_[index(f)];
+    const double rate = function.arrivals ? function.arrivals->expected_rate(now, kHorizon) : 0;
+    items.push_back({Kind::kInstance, f, function.backbone, use, rate, Residency::kIdle});
+  }
   for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
     const Function& function = functions_[index(f)];
     if (!function.arrivals) continue;
@@ -66,6 +71,7 @@ void ArtifactPlanner::add_to(ArtifactPlan::Set& set, const Item& item) {
     case Kind::kWorkers: return set.workers.push_back(item.number);
     case Kind::kAdapter:
     case Kind::kCopy: return set.adapters.push_back(item.number);
+    case Kind::kInstance: return set.instances.push_back(item.number);
   }
 }
 
@@ -81,9 +87,9 @@ std::int64_t ArtifactPlanner::idle_bytes(const ArtifactState& state) const {
   return bytes;
 }
 
-// Positions of items that leave so that `bytes` become free; none if they do not free enough.
-std::vector<std::int32_t> ArtifactPlanner::leave(const std::vector<Item>& items,
-                                                 std::int64_t bytes) {
+// Positions of items that leave so that `bytes` become free; absent if they do not free enough.
+std::optional<std::vector<std::int32_t>> ArtifactPlanner::leave(const std::vector<Item>& items,
+                                                                std::int64_t bytes) {
   std::vector<OffloadItem> loaded;
   std::vector<std::int32_t> positions;
   std::vector<std::int32_t> offload_of(items.size(), -1);
@@ -100,26 +106,29 @@ std::vector<std::int32_t> ArtifactPlanner::leave(const std::vector<Item>& items,
     positions.push_back(static_cast<std::int32_t>(i));
   }
   const auto plan = offload_.plan({.items = loaded, .bytes_needed = bytes});
+  if (!plan) return std::nullopt;
   std::vector<std::int32_t> leave;
-  if (!plan) return leave;
   for (const OffloadMove& move : plan->moves) leave.push_back(positions[index(move.item)]);
   return leave;
 }
 
-ArtifactPlan::Set ArtifactPlanner::make_room(TimePoint now, const ArtifactState& state,
-                                             std::int64_t bytes) {
+std::optional<ArtifactPlan::Set> ArtifactPlanner::make_room(TimePoint now,
+                                                            const ArtifactState& state,
+                                                            std::int64_t bytes) {
   const std::vector<Item> all = items(now, state);
+  const auto leaving = leave(all, bytes);
+  if (!leaving) return std::nullopt;
   ArtifactPlan::Set set;
-  for (const std::int32_t i : leave(all, bytes)) add_to(set, all[index(i)]);
+  for (const std::int32_t i : *leaving) add_to(set, all[index(i)]);
   return set;
 }
 
 void ArtifactPlanner::fit(const MachineArtifacts& machine, std::vector<Item>& items) {
   const std::int64_t idle = idle_bytes(machine.state);
   if (idle <= machine.idle_bytes) return;
-  for (const std::int32_t i : leave(items, idle - machine.idle_bytes)) {
-    items[index(i)].residency = Residency::kAbsent;
-  }
+  const auto leaving = leave(items, idle - machine.idle_bytes);
+  if (!leaving) return;
+  for (const std::int32_t i : *leaving) items[index(i)].residency = Residency::kAbsent;
 }
 
 namespace {

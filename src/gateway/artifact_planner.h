@@ -50,6 +50,9 @@ struct ArtifactState {
     Residency residency = Residency::kAbsent;
   };
   std::map<std::int32_t, Adapter> adapters;  // by function
+  // Processes that no call needs, by function: make_room() may end them. Where there are any, a
+  // backbone with only such processes counts as idle.
+  std::map<std::int32_t, ArtifactUse> instances;
   // The adapters are copies of another machine's, for calls that start here: each needs its
   // backbone here.
   bool copies = false;
@@ -58,8 +61,9 @@ struct ArtifactState {
 struct ArtifactPlan {
   struct Set {
     std::vector<std::int32_t> backbones;
-    std::vector<std::int32_t> workers;   // by backbone
-    std::vector<std::int32_t> adapters;  // by function
+    std::vector<std::int32_t> workers;    // by backbone
+    std::vector<std::int32_t> adapters;   // by function
+    std::vector<std::int32_t> instances;  // by function
   };
   Set load;    // absent ones
   Set unload;  // idle ones
@@ -101,13 +105,15 @@ class ArtifactPlanner {
     const MachineArtifacts one{state, idle_bytes};
     return plan(now, {&one, 1}).front();
   }
-  // Idle artifacts that leave so that `bytes` become free; none if that does not free enough.
-  ArtifactPlan::Set make_room(TimePoint now, const ArtifactState& state, std::int64_t bytes);
+  // Idle artifacts and processes that leave so that `bytes` become free; absent if that does not
+  // free enough.
+  std::optional<ArtifactPlan::Set> make_room(TimePoint now, const ArtifactState& state,
+                                             std::int64_t bytes);
   // Bytes of all idle artifacts.
   std::int64_t idle_bytes(const ArtifactState& state) const;
 
  private:
-  enum class Kind : std::uint8_t { kBackbone, kWorkers, kAdapter, kCopy };
+  enum class Kind : std::uint8_t { kBackbone, kWorkers, kAdapter, kCopy, kInstance };
   struct Function {
     std::int32_t backbone = 0;
     Duration idle{0};
@@ -124,7 +130,8 @@ class ArtifactPlanner {
   };
 
   std::vector<Item> items(TimePoint now, const ArtifactState& state) const;
-  std::vector<std::int32_t> leave(const std::vector<Item>& items, std::int64_t bytes);
+  std::optional<std::vector<std::int32_t>> leave(const std::vector<Item>& items,
+                                                 std::int64_t bytes);
   // Takes the idle artifacts that have no room any more from the items.
   void fit(const MachineArtifacts& machine, std::vector<Item>& items);
   static void add_to(ArtifactPlan::Set& set, const Item& item);

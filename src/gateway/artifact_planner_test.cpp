@@ -83,10 +83,32 @@ TEST_F(ArtifactPlannerTest, ACallMakesRoomByTheLeastValue) {
   call(0, 5, 10);
   call(2, 1, 10);
   const ArtifactState state = backbones({kIdle, kAbsent, kIdle});
-  EXPECT_EQ(planner_.make_room(at(20), state, 50).backbones, Numbers{2});
-  EXPECT_EQ(planner_.make_room(at(20), state, 150).backbones.size(), 2U);
-  EXPECT_TRUE(planner_.make_room(at(20), state, 1000).backbones.empty())
-      << "it would not be enough";
+  EXPECT_EQ(planner_.make_room(at(20), state, 50)->backbones, Numbers{2});
+  EXPECT_EQ(planner_.make_room(at(20), state, 150)->backbones.size(), 2U);
+  EXPECT_FALSE(planner_.make_room(at(20), state, 1000)) << "it would not be enough";
+}
+
+TEST_F(ArtifactPlannerTest, ABackboneTakesItsIdleProcessesAlong) {
+  call(0, 5, 10);
+  call(1, 1, 10);
+  ArtifactState state = backbones({kIdle, kInUse, kAbsent});
+  // Function 2 was never called: its process was started for a call that did not come.
+  state.instances = {{0, {10, std::chrono::milliseconds(20)}}, {1, {10, seconds(1)}}};
+  auto room = planner_.make_room(at(20), state, 10);
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->instances, Numbers{0});
+  EXPECT_TRUE(room->backbones.empty()) << "a process is enough";
+  room = planner_.make_room(at(20), state, 110);
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->backbones, Numbers{0});
+  EXPECT_EQ(room->instances, Numbers{0});
+  EXPECT_FALSE(planner_.make_room(at(20), state, 200)) << "the other backbone is in use";
+  state.backbones[2] = kIdle;
+  state.instances[2] = {5, seconds(1)};
+  room = planner_.make_room(at(20), state, 65);
+  ASSERT_TRUE(room);
+  EXPECT_EQ(room->backbones, Numbers{2});
+  EXPECT_EQ(room->instances, Numbers{2});
 }
 
 // Workers of 20 bytes on each backbone; a start takes 100 ms.
@@ -114,9 +136,10 @@ TEST_F(ArtifactPlannerTest, ABackboneTakesItsWorkersAlong) {
   const ArtifactPlan plan = planner_.plan(at(20), state, 120);
   EXPECT_EQ(plan.unload.backbones, Numbers{2});
   EXPECT_EQ(plan.unload.workers, Numbers{2});
-  const ArtifactPlan::Set room = planner_.make_room(at(20), state, 20);
-  EXPECT_TRUE(room.backbones.empty());
-  EXPECT_EQ(room.workers.size(), 1U) << "a worker saves less for each byte than its backbone";
+  const auto room = planner_.make_room(at(20), state, 20);
+  ASSERT_TRUE(room);
+  EXPECT_TRUE(room->backbones.empty());
+  EXPECT_EQ(room->workers.size(), 1U) << "a worker saves less for each byte than its backbone";
 }
 
 TEST_F(ArtifactPlannerTest, AdaptersAreWeighedBesideBackbones) {

@@ -63,10 +63,69 @@ ArtifactState FunctionLoops::artifacts() const {
   return state;
 }
 
+// A backbone with such processes only may leave together with them.
+void FunctionLoops::add_idle_instances(std::int32_t machine, ArtifactState& state) const {
+  std::vector<bool> needed(backbones_.size());
+  for (const std::int32_t number : active_) {
+    const Function& function = functions_[static_cast<std::size_t>(number)];
+    bool is_idle = function.waiting.empty();
+    ArtifactUse use{0, usual_start()};
+    for (const Instance& instance : function.instances) {
+      if (instance.machine != machine) continue;
+      // One that starts may be for a call that is about to come.
+      is_idle = is_idle && !is_needed(function, instance) && !instance.loop->is_lost() &&
+                instance.loop->state() == EngineState::kReady;
+      use.bytes += instance.own_bytes;
+    }
+    if (!is_idle) {
+      needed[static_cast<std::size_t>(function.spec.backbone)] = true;
+    } else if (runs_on(machine, number)) {
+      state.instances[number] = use;
+    }
+  }
+  for (const auto& [number, use] : state.instances) {
+    const auto b =
+        static_cast<std::size_t>(functions_[static_cast<std::size_t>(number)].spec.backbone);
+    if (!needed[b]) state.backbones[b] = Residency::kIdle;
+    const auto copy = state.copies ? state.adapters.find(number) : state.adapters.end();
+    if (copy != state.adapters.end()) copy->second.residency = Residency::kIdle;
+  }
+}
+
+void FunctionLoops::end_idle_instances(std::int32_t machine,
+                                       const std::vector<std::int32_t>& functions) {
+  for (const std::int32_t number : functions) {
+    const Function& function = function_at(number);
+    for (std::size_t i = function.instances.size(); i-- > 0;) {
+      if (function.instances[i].machine == machine) end_instance(number, i);
+    }
+  }
+}
+
+void FunctionLoops::load_for_call(std::int32_t backbone) {
+  std::int64_t missing = -host_.free_bytes();
+  bool any_loads = false;
+  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
+    const Backbone& one = backbones_[static_cast<std::size_t>(b)];
+    if (b == backbone || one.load == Load::kLoading) missing += one.bytes;
+    any_loads = any_loads || one.load == Load::kLoading;
+  }
+  if (missing > 0) {
+    ArtifactState state = artifacts();
+    add_idle_instances(0, state);
+    const auto leaving = planner_.make_room(clock_.now(), state, missing);
+    const bool any_runs = std::ranges::any_of(active_, [&](std::int32_t function) {
+      return runs_on(0, function) && !state.instances.contains(function);
+    });
+    // Without these the load shows what is wrong.
+    if (!leaving && (any_loads || any_runs)) return;
+    if (leaving) unload(*leaving);
+  }
+  load(backbone);
+}
+
 void FunctionLoops::load(std::int32_t backbone) {
   Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
-  const std::int64_t missing = one.bytes - host_.free_bytes();
-  if (missing > 0) unload(planner_.make_room(clock_.now(), artifacts(), missing));
   one.load = Load::kLoading;
   ++counts_.loads;
   host_.load_backbone(backbone);
@@ -82,6 +141,7 @@ void FunctionLoops::unload(std::int32_t backbone) {
 }
 
 void FunctionLoops::unload(const ArtifactPlan::Set& set) {
+  end_idle_instances(0, set.instances);
   for (const std::int32_t backbone : set.workers) {
     backbones_[static_cast<std::size_t>(backbone)].workers = false;
     host_.keep_workers(backbone, false);
@@ -167,9 +227,11 @@ void FunctionLoops::make_room_on(std::int32_t machine, std::int32_t backbone) {
   const std::int64_t missing =
       backbones_[static_cast<std::size_t>(backbone)].bytes - remote.free_bytes;
   if (there.is_loaded || there.is_loading || missing <= 0) return;
-  const MachineArtifacts view = artifacts_of(machine, remote);
+  MachineArtifacts view = artifacts_of(machine, remote);
+  add_idle_instances(machine, view.state);
   ArtifactPlan plan;
-  plan.unload = planner_.make_room(clock_.now(), view.state, missing);
+  plan.unload = planner_.make_room(clock_.now(), view.state, missing).value_or(ArtifactPlan::Set());
+  end_idle_instances(machine, plan.unload.instances);
   host_.plan_machine(machine, remote_plan(remote, view.state, plan));
 }
 

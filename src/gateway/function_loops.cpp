@@ -305,11 +305,18 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   if (backbone.load == Load::kLoading) return;  // the load ends
   while (!function.waiting.empty() &&
          now - function.waiting.front().arrival >= options_.longest_wait) {
-    refuse(function.waiting.front().id, GatewayRefusal::kPlace,
-           resource_exhausted(fmt::format(
-               "'{}' has waited for a place for {} s: there are {} function processes, and none is "
-               "idle; try again later, or start the gateway with a larger --max-functions",
-               function.spec.name, to_seconds(options_.longest_wait), options_.max_instances)));
+    const bool in_memory = backbone.load == Load::kLoaded;
+    refuse(
+        function.waiting.front().id, GatewayRefusal::kPlace,
+        resource_exhausted(
+            in_memory ? fmt::format("'{}' has waited for a place for {} s: there are {} function "
+                                    "processes, and none is idle; try again later, or start the "
+                                    "gateway with a larger --max-functions",
+                                    function.spec.name, to_seconds(options_.longest_wait),
+                                    options_.max_instances)
+                      : fmt::format("'{}' has waited for memory for {} s: its backbone has no room "
+                                    "beside functions that compute; try again later",
+                                    function.spec.name, to_seconds(options_.longest_wait))));
     function.waiting.pop_front();
   }
 }

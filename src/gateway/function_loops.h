@@ -192,11 +192,17 @@ class FunctionLoops final : public DividedLoops {
   Instance* instance_for(Function& function, std::int32_t adapter);
   std::vector<Residency> residency() const;
   void load(std::int32_t backbone);
+  // For a call: idle things leave if it does not fit. Without effect while only what runs could
+  // leave.
+  void load_for_call(std::int32_t backbone);
   void unload(std::int32_t backbone);
   void unload(const ArtifactPlan::Set& set);
   // Loads and unloads artifacts that no function uses.
   void plan_artifacts();
   ArtifactState artifacts() const;
+  // Adds the processes that no call needs, which may end, to what is idle on a machine.
+  void add_idle_instances(std::int32_t machine, ArtifactState& state) const;
+  void end_idle_instances(std::int32_t machine, const std::vector<std::int32_t>& functions);
   // The artifacts of another machine. REQUIRES: `machine` is not 0.
   MachineArtifacts artifacts_of(std::int32_t machine, const RemoteMachine& remote) const;
   void add_copies(std::int32_t machine, ArtifactState& state) const;
@@ -212,12 +218,13 @@ class FunctionLoops final : public DividedLoops {
   // Where an instance can start.
   struct Place {
     std::optional<std::int32_t> machine = {};  // now
-    bool loads = false;                        // later: the backbone is being loaded
+    bool loads = false;  // later: the backbone is being loaded, or waits for memory
   };
   // `make_room`: idle instances may end for it.
   Place find_place(std::int32_t backbone, bool make_room);
   std::optional<MachineOffer> free_place(std::int32_t backbone,
-                                         const std::vector<RemoteMachine>& machines) const;
+                                         const std::vector<RemoteMachine>& machines,
+                                         bool can_load = true) const;
   bool make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
   std::int32_t instances_on(std::int32_t machine) const;
   std::int32_t instances_on(std::int32_t machine, std::int32_t backbone) const;

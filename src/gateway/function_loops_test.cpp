@@ -333,6 +333,62 @@ TEST_F(FunctionLoopsTest, ACallMakesRoomForItsBackbone) {
   EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{1}));
 }
 
+TEST_F(FunctionLoopsTest, ACallEndsIdleInstancesWhoseBackboneMustLeave) {
+  start({.longest_wait = seconds(10)});
+  loops_->add_backbone({900, seconds(1)}, false);
+  loops_->add_function({"t3", "a3", 1, seconds(5)});
+  ASSERT_TRUE(submit(1, 0));
+  HandInstance* const busy = host_.last;
+  ASSERT_TRUE(submit(2, 1));
+  host_.last->finish(2);
+  host_.free = 100;
+  ASSERT_TRUE(submit(3, 3));
+  EXPECT_TRUE(host_.loads.empty()) << "its memory is in use";
+  EXPECT_EQ(host_.alive.size(), 2U) << "the idle one alone frees too little";
+  ASSERT_TRUE(submit(4, 1));
+  EXPECT_EQ(host_.last->requests.size(), 1U) << "others do not wait behind it";
+  host_.last->finish(4);
+  pass(2);
+  EXPECT_TRUE(host_.loads.empty());
+  busy->finish(1);
+  take();
+  EXPECT_EQ(host_.alive.size(), 0U);
+  EXPECT_EQ(host_.unloads, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{1}));
+  loops_->backbone_loaded(1, {});
+  EXPECT_EQ(host_.last->tenant, "t3");
+  EXPECT_EQ(host_.last->requests.size(), 1U);
+}
+
+TEST_F(FunctionLoopsTest, AWaitForMemoryEnds) {
+  start({.longest_wait = seconds(10)});
+  loops_->add_backbone({900, seconds(1)}, false);
+  loops_->add_function({"t3", "a3", 1, seconds(5)});
+  ASSERT_TRUE(submit(1, 0));
+  host_.free = 100;
+  ASSERT_TRUE(submit(2, 3));
+  pass(10);
+  const OutputBatch batch = take();
+  ASSERT_EQ(batch.refused.size(), 1U);
+  EXPECT_EQ(batch.refused[0].error.code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(batch.refused[0].error.message.find("memory"), std::string::npos);
+  EXPECT_TRUE(host_.unloads.empty());
+  EXPECT_EQ(host_.alive.size(), 1U);
+}
+
+TEST_F(FunctionLoopsTest, ABackboneForWhichNothingCanLeaveIsTriedSoThatItsErrorShows) {
+  start();
+  loops_->add_backbone({9000, seconds(1)}, false);
+  loops_->add_function({"t3", "a3", 1, seconds(5)});
+  ASSERT_TRUE(submit(1, 0));
+  host_.last->finish(1);
+  take();
+  host_.free = 100;
+  ASSERT_TRUE(submit(2, 3));
+  EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(host_.alive.size(), 1U) << "it would not help";
+}
+
 TEST_F(FunctionLoopsTest, WarmWorkersWaitOnABackboneThatIsCalledAndLeaveWithIt) {
   start();
   loops_->set_idle_bytes(1100);

@@ -35,15 +35,16 @@ std::int32_t FunctionLoops::instances_on(std::int32_t machine, std::int32_t back
   return count;
 }
 
-// This machine's place, or another one's that has the backbone.
-std::optional<MachineOffer> FunctionLoops::free_place(
-    std::int32_t backbone, const std::vector<RemoteMachine>& machines) const {
+// This machine's place, if it `can_load` the backbone, or another one's that has the backbone.
+std::optional<MachineOffer> FunctionLoops::free_place(std::int32_t backbone,
+                                                      const std::vector<RemoteMachine>& machines,
+                                                      bool can_load) const {
   const Backbone& local = backbones_[static_cast<std::size_t>(backbone)];
   std::vector<MachineOffer> all = {{.machine = 0,
                                     .places = options_.max_instances,
                                     .used = local_instances_,
                                     .loaded = local.load == Load::kLoaded,
-                                    .can_load = true,
+                                    .can_load = can_load,
                                     .warm = local.workers}};
   for (std::size_t i = 0; i < machines.size(); ++i) {
     if (!offers(machines[i], backbone)) continue;
@@ -64,13 +65,15 @@ FunctionLoops::Place FunctionLoops::find_place(std::int32_t backbone, bool make_
   const Backbone& local = backbones_[static_cast<std::size_t>(backbone)];
   const bool elsewhere = std::ranges::any_of(
       machines, [&](const RemoteMachine& machine) { return offers(machine, backbone); });
-  if (!elsewhere && local.load == Load::kAbsent) load(backbone);
-  if (!elsewhere && local.load == Load::kLoading) return {.loads = true};
+  if (!elsewhere && local.load == Load::kAbsent) load_for_call(backbone);
+  if (!elsewhere && local.load != Load::kLoaded) return {.loads = true};
   auto best = free_place(backbone, machines);
   if (!best && make_room && make_place(backbone, machines)) best = free_place(backbone, machines);
   if (!best) return {};
   if (best->loaded || best->machine > 0) return {.machine = best->machine};
-  if (local.load == Load::kAbsent) load(backbone);
+  if (local.load == Load::kAbsent) load_for_call(backbone);
+  if (local.load == Load::kAbsent) best = free_place(backbone, machines, false);
+  if (best && best->machine > 0) return {.machine = best->machine};
   return {.loads = true};
 }
 

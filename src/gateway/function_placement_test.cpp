@@ -142,6 +142,18 @@ TEST_F(FunctionPlacementTest, AMachineWithoutTheBackboneLoadsItForItsInstance) {
   EXPECT_TRUE(host_.loads.empty());
 }
 
+TEST_F(FunctionPlacementTest, ABackboneWithoutRoomHereGoesToAnotherMachine) {
+  start_with(4, 1);
+  loops_->add_backbone({900, seconds(1)}, false);
+  const std::int32_t third = loops_->add_function({"t3", "a3", 1, seconds(5)});
+  host_.others[0].backbones = {{.is_possible = true}, {.is_possible = true}};
+  host_.others[0].free_bytes = 1'000'000;
+  EXPECT_EQ(started(1, 0)->machine, 0);
+  host_.free = 100;
+  EXPECT_EQ(started(2, third)->machine, 1);
+  EXPECT_TRUE(host_.loads.empty() && host_.unloads.empty());
+}
+
 TEST_F(FunctionPlacementTest, AMachineWithWarmWorkersComesFirst) {
   start_with(2, 2);
   host_.others[0].backbones[0].workers = true;
@@ -286,6 +298,24 @@ TEST_F(RemotePlanTest, ABackboneThatDoesNotFitMakesIdleThingsLeaveFirst) {
   host_.others[0].free_bytes = 100;
   ASSERT_TRUE(submit(3, third));
   EXPECT_EQ(host_.last->machine, 1);
+  ASSERT_EQ(host_.plans.count(1), 1U);
+  EXPECT_FALSE(host_.plans.at(1).at(0).weights);
+}
+
+TEST_F(RemotePlanTest, ABackboneThatDoesNotFitEndsIdleInstancesThere) {
+  start_with(1, 2);
+  EXPECT_EQ(loops_->add_backbone({600, seconds(1)}, false), 1);
+  const std::int32_t third = loops_->add_function({"t3", "a3", 1, seconds(5)});
+  host_.others[0].backbones = {{.is_possible = true, .is_loaded = true}, {.is_possible = true}};
+  ASSERT_TRUE(submit(1, 0));  // this machine is full
+  ASSERT_TRUE(submit(2, 1));
+  ASSERT_EQ(host_.last->machine, 1);
+  host_.last->finish(2);
+  take();
+  host_.others[0].free_bytes = 100;
+  ASSERT_TRUE(submit(3, third));
+  EXPECT_EQ(host_.last->machine, 1);
+  EXPECT_EQ(host_.alive.size(), 2U) << "the idle one has ended";
   ASSERT_EQ(host_.plans.count(1), 1U);
   EXPECT_FALSE(host_.plans.at(1).at(0).weights);
 }

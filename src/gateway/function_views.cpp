@@ -75,8 +75,9 @@ Status FunctionLoops::end_idle(std::int32_t number) {
 Status FunctionLoops::load_by_hand(std::int32_t backbone) {
   Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
   if (one.load != Load::kAbsent) return unavailable("the backbone is in memory, or being loaded");
-  load(backbone);
-  return {};
+  load_for_call(backbone);
+  if (one.load == Load::kLoading) return {};
+  return unavailable("the backbone has no room in memory beside functions that compute or start");
 }
 
 Status FunctionLoops::unload_by_hand(std::int32_t backbone) {

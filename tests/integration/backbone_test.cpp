@@ -21,6 +21,7 @@
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/late_device.h"
 
 namespace sluice {
 namespace {
@@ -152,6 +153,31 @@ TEST_F(BackboneMemoryTest, UnsealedOrOtherMemoryIsRefused) {
   backbone.memory.front() = *create_shared_memory("short", 4096);
   ASSERT_EQ(fcntl(backbone.memory.front().get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
   EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("its manifest says"));
+}
+
+// The CPU with hardly any free memory.
+class FullDevice final : public test::LateDevice {
+ public:
+  FullDevice() : LateDevice(*make_cpu_device({.threads = 1})), traits_(LateDevice::traits()) {
+    traits_.host_accessible = true;
+  }
+  const DeviceTraits& traits() const override { return traits_; }
+  Result<MemoryInfo> memory_info() const override { return MemoryInfo{1 << 30, 4096}; }
+
+ private:
+  DeviceTraits traits_;
+};
+
+// The kernel would kill the process that writes them.
+TEST(BackboneSize, WeightsBeyondTheFreeMemoryAreRefused) {
+  const TempDirectory model;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-tied"), model.path());
+  ThreadPool pool(1);
+  FullDevice device;
+  const auto backbone = make_backbone(model.path(), EngineOptions(), device, pool);
+  ASSERT_FALSE(backbone);
+  EXPECT_EQ(backbone.error().code, ErrorCode::kResourceExhausted) << backbone.error().message;
+  EXPECT_THAT(backbone.error().message, HasSubstr("MiB are free"));
 }
 
 // Where the system grants it, the backbone lies in large pages; elsewhere it says that it does not.
