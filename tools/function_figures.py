@@ -11,7 +11,7 @@ all of it works; its figures mean nothing.
         [--only all|ROW,ROW...] [--turns-test build/.../function_turns_test]
 
 Rows: steps, loads, unprepared, memory, adapters, unshared, idle, warm, rate, together, shares,
-spins.
+billed, spins.
 `together` has turns and --turns off in one run. `memory` tells the time that filling the page
 tables of the weights takes (by this program, on the same memory) apart from that of a cold one.
 `adapters` gives each function an adapter of its own (rank 8, q and v). `unprepared` registers
@@ -46,6 +46,7 @@ class Server(ReadyServer):
 
     def __init__(self, binary, model, keys, *options, adapter=None, role=""):
         self.called = "a" if adapter else "m"
+        self.salt = 0  # prompts with another one are not in the prefix cache
         if adapter:
             options = (*options, "--adapter", "a=" + adapter)
         self.keys = [f"sk-function-{i:04}" for i in range(keys)]
@@ -81,7 +82,8 @@ class Server(ReadyServer):
 
     def times(self, key, tokens, words, called, times=None, began=None):
         """The times of the call and of each token; added to `times` as they come."""
-        body = {"model": called, "prompt": [5 + (7919 * i + key) % 900 for i in range(words)],
+        body = {"model": called,
+                "prompt": [5 + (7919 * i + key + self.salt) % 900 for i in range(words)],
                 "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         begin = time.monotonic()
@@ -103,10 +105,11 @@ class Server(ReadyServer):
         self.ask("POST", "/v1/load_lora_adapter", 0, json.dumps(
             {"lora_name": name, "lora_path": path, "load_inplace": True}))
 
-    def cpu_seconds(self):
-        """That all its threads have used so far; those that have ended are missing."""
+    def cpu_seconds(self, pid=None):
+        """That all threads of it, or of another process, have used so far; those that have ended
+        are missing."""
         sum_ = 0
-        for path in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
+        for path in glob.glob(f"/proc/{pid or self.process.pid}/task/*/schedstat"):
             with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
                 sum_ += int(stream.read().split()[0])
         return sum_ / 1e9
@@ -363,6 +366,29 @@ def shares(a):
           f"{used['tenant1'] / sum(used.values()):.3f} of all (goal 0.45)")
 
 
+def billed(a):
+    """The CPU time of one function, as the kernel counts it, beside what its turns are billed as:
+    prompts of 512 tokens, and streams."""
+    cores = len(os.sched_getaffinity(0))
+    with isolated(a, 1) as server:
+        server.complete(0, 8, 0)
+        pid, = server.children()
+        found = {"prompts": [], "streams": []}
+        for _ in range(a.rounds):
+            for name, (tokens, words) in {"prompts": (1, 512), "streams": (a.tokens, 16)}.items():
+                time.sleep(0.2)  # the last turn counts once it has ended
+                cpu, turns = server.cpu_seconds(pid), server.turn_seconds()["tenant0"]
+                for _ in range(4):
+                    server.salt += 1
+                    server.stream(0, tokens, words)
+                time.sleep(0.2)
+                turns = server.turn_seconds()["tenant0"] - turns
+                found[name].append((server.cpu_seconds(pid) - cpu) / (turns * cores))
+    for name, values in found.items():
+        print(f"CPU time of a function to its turns x {cores} cores, {name}: {spread(values)} "
+              "(goal 0.85 to 1)")
+
+
 def spins(a):
     """The gaps of a function that decodes, alone and beside one that spins."""
     test = a.turns_test or next(iter(glob.glob(os.path.join(
@@ -417,7 +443,7 @@ def main():
                "unprepared": lambda a: adapter_figures.unprepared(a, Server),
                "memory": memory_and_cold_start, "adapters": adapters_each, "unshared": unshared,
                "idle": idle, "warm": warm_workers, "rate": rate, "together": together,
-               "shares": shares, "spins": spins}
+               "shares": shares, "billed": billed, "spins": spins}
     print_conditions()
     for name in figures if a.only == "all" else a.only.split(","):
         figures[name](a)

@@ -6,9 +6,11 @@
 - overload: calls at a rate that the machine sustains, and at three times that rate
 - flood: tenants at their share of that rate, beside one that is inside its share, and beside the
   same one with many times its share
+- line: the time until the last first token of N calls at once, beside equation 2, whose line counts
+  calls, and beside a line that counts their tokens
 
     tools/gateway_study.py build/release/apps/sluice models/demo [--other DIR] [--seconds 20]
-        [--rounds 1] [--parts ablation,overload,flood] [--quick]
+        [--rounds 1] [--parts ablation,overload,flood,line] [--quick]
 
 `--other` is a second checkpoint (`tools/make_checkpoint llama-1b DIR`): the ablation then has four
 functions of each. A function is a tenant's access to a model. The client shares the cores with the
@@ -357,7 +359,33 @@ def flood(options, folder):
            for name, found in rounds.items()])
 
 
-PARTS = {"ablation": ablation, "overload": overload, "flood": flood}
+# ---------------------------------------------------------------- line
+
+def line(options, folder):
+    """Both lines go through the times of one and of four calls of the usual length."""
+    lengths, usual, counts = (100, 400, 1000), 400, (1, 2, 4, 8)
+    found = {(length, count): [] for length in lengths for count in counts}
+    with Gateway(options.sluice, Config([options.model]), [], folder) as gateway:
+        warm_up(gateway, 1, usual)
+        for _ in range(max(3, round(options.seconds / 2))):
+            for (length, count), times in found.items():
+                calls = play(gateway, [Call(0, 0, length, 1) for _ in range(count)])
+                times.append(max(call.ttft for call in calls))
+    time_of = {key: statistics.median(times) for key, times in found.items()}
+    first = time_of[usual, 1]
+    slope = (time_of[usual, 4] - first) / 3
+    rows = []
+    for (length, count), seconds in time_of.items():
+        by_calls = first + slope * (count - 1)
+        by_tokens = first + slope * (count * length / usual - 1)
+        rows.append((length, count, f"{1e3 * seconds:.1f}", f"{by_calls / seconds:.2f}",
+                     f"{by_tokens / seconds:.2f}"))
+    table(f"**T of N calls at once**: medians of {len(found[usual, 1])}; both lines go through one "
+          f"and four calls of {usual} tokens",
+          ("tokens of each", "N", "ms", "equation 2 to that", "line of tokens to that"), rows)
+
+
+PARTS = {"ablation": ablation, "overload": overload, "flood": flood, "line": line}
 
 
 def main():
