@@ -1,9 +1,13 @@
-"""The bill's checks of gateway_kill, on bills that are made up."""
+"""The bill's checks of gateway_kill, on bills that are made up, and what a hit waits for."""
 
+import random
+import subprocess
 import time
 import unittest
+from unittest import mock
 
 import gateway_kill
+import ray_nodes
 
 
 class MadeUpGateway:
@@ -21,6 +25,51 @@ class MadeUpGateway:
 
     def bill(self):
         return {"alice": self.billed, "bob": 0, "carol": 0}, self.core_seconds
+
+
+class ChangingNode:
+    """A node whose agent is replaced by another one after some looks at it."""
+
+    def __init__(self, looks):
+        self.looks = looks
+        self.processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+
+    def agents(self):
+        self.looks -= 1
+        return [self.processes[self.looks < 0].pid]
+
+    def raylets(self):
+        return []
+
+    actors = raylets
+
+    def ended(self):
+        return [process for process in self.processes if process.poll() is not None]
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+class Hits(unittest.TestCase):
+    def test_only_what_was_hit_must_end(self):
+        for looks in (1, 2):
+            node = ChangingNode(looks)
+            self.addCleanup(node.end)
+            nodes = ray_nodes.RayNodes.__new__(ray_nodes.RayNodes)
+            nodes.nodes, nodes.kills = [node], {"agents of nodes": 0}
+            nodes.tend = lambda: None
+            with mock.patch.object(ray_nodes, "await_that", self.await_soon):
+                nodes.hit_one(random.Random(1))
+            node.processes[looks < 2].wait(10)
+            self.assertEqual(len(node.ended()), 1)
+
+    def await_soon(self, test, what):
+        end = time.monotonic() + 5
+        while not test():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.01)
 
 
 class Readings(unittest.TestCase):

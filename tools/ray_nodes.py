@@ -57,6 +57,14 @@ class Certificates:
                 prefix + "-cafile", os.path.join(self.folder, "ca.pem")]
 
 
+def descendants_of(pid):
+    """A process and all that it and they have started."""
+    found = [pid]
+    for child in children_of(pid):
+        found += descendants_of(child)
+    return found
+
+
 class Node:
     """A machine whose `ray start` is started again when it ends, as by a service manager."""
 
@@ -128,6 +136,8 @@ class RayNodes:
         """Kills a raylet, all processes of a node, an actor, or an agent."""
         self.tend()
         node = rng.choice(self.nodes)
+        # Ray may end a node by itself on a busy machine: for a moment it has an old one, too.
+        await_that(lambda: len(node.agents()) <= 1, "a node has one agent at most")
         what = rng.choice(list(self.kills))
         pids = {"raylets": node.raylets, "actors": node.actors, "nodes": node.raylets,
                 "agents of nodes": node.agents}[what]()
@@ -138,7 +148,9 @@ class RayNodes:
         if what == "nodes":
             node.host.kill_all()
         else:
-            kill(rng.choice(pids))
+            target = rng.choice(pids)
+            agents = [pid for pid in descendants_of(target) if pid in agents]
+            kill(target)
         if what in ("nodes", "raylets"):
             node.process.wait(PATIENCE)
             time.sleep(rng.uniform(0, 2))
