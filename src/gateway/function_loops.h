@@ -10,7 +10,8 @@
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
 // function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
 // which backbones, warm workers and adapters are in memory while no function uses them, on this
-// machine and on others.
+// machine and on others. Where a backbone that is called lacks memory, idle instances end, and
+// backbones with such instances only leave; its requests wait while what computes has the memory.
 //
 // place_instance() decides on which machine an instance starts. The instances of a machine that is
 // lost end their requests at once. Their functions start elsewhere once these instances have
