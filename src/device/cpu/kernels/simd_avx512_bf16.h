@@ -67,8 +67,9 @@ struct Avx512Bf16 : Avx512 {
       // shuffle them out of the register, on the unit that the rest waits for.
       asm volatile("" : "+m"(scales));
     }
-    // Writes blocks 2 * pair and the next one, `step` elements apart. They share a table of 32
-    // elements: the fifth bit of an index says which half.
+    // Writes blocks 2 * pair and the next one, `step` elements apart. They share a table of 64
+    // bytes: the sixth bit of an index says which half, the next four are the code, the last one
+    // says which byte of the element. Words would take twice the instructions to look up.
     SLUICE_INLINE void store_pair(std::uint16_t* p, std::int64_t step, const std::uint8_t* blocks,
                                   int pair) const {
       const F all = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
@@ -79,13 +80,14 @@ struct Avx512Bf16 : Avx512 {
       const __m512i words = _mm512_permutexvar_epi8(
           _mm512_load_si512(last ? kCodesOfPair<30>.data() : kCodesOfPair<2>.data()),
           _mm512_loadu_si512(blocks + (last ? kBytes - 64 : 36 * pair)));
-      const __m512i nibble = _mm512_set1_epi16(15);
-      const __m512i which = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
+      const __m512i code = _mm512_set1_epi8(0x1E);
+      const __m512i which =
+          _mm512_inserti64x4(_mm512_set1_epi16(0x0100), _mm256_set1_epi16(0x2120), 1);
       constexpr int kAndOr = 0xEA;  // (a & b) | c
-      const __m512i low =
-          _mm512_permutexvar_epi16(_mm512_ternarylogic_epi64(words, nibble, which, kAndOr), table);
-      const __m512i high = _mm512_permutexvar_epi16(
-          _mm512_ternarylogic_epi64(_mm512_srli_epi16(words, 4), nibble, which, kAndOr), table);
+      const __m512i low = _mm512_permutexvar_epi8(
+          _mm512_ternarylogic_epi64(_mm512_slli_epi16(words, 1), code, which, kAndOr), table);
+      const __m512i high = _mm512_permutexvar_epi8(
+          _mm512_ternarylogic_epi64(_mm512_srli_epi16(words, 3), code, which, kAndOr), table);
       store_h(p, _mm512_castsi512_si256(low));
       store_h(p + 16, _mm512_castsi512_si256(high));
       store_h(p + step, _mm512_extracti64x4_epi64(low, 1));

@@ -293,8 +293,10 @@ struct WidenedF8 {
           const std::int64_t stop = border < next ? border : next;
           if (scales != last) tables[index] = WidenF8<S>::table_of(scales[index]);
           const std::uint8_t* const upcoming = codes + at + ahead;
+          // Not _mm_prefetch: g++ 12 takes a function that does only that for one without effect,
+          // and removes the calls of it.
           const auto fetch = [upcoming](std::int64_t i) {
-            _mm_prefetch(reinterpret_cast<const char*>(upcoming + i), _MM_HINT_T1);
+            asm volatile("prefetcht1 %0" ::"m"(upcoming[i]));
           };
           WidenF8<S>::widen(tables[index], codes + at, stop - at, to.at(r, at - k), to.step / 2,
                             fetch);
