@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace sluice {
 namespace {
@@ -38,18 +39,26 @@ void MeasuredStepTimes::make_curve() {
   const auto add = [&p](std::int32_t tokens, double ns) {
     p.knots[static_cast<std::size_t>(p.num_knots++)] = {tokens, ns};
   };
+  // A step takes no longer than longer ones did. Without this, the first prompt after a start,
+  // whose step was slow, would keep later prompts at the shortest chunks.
+  std::array<double, kRanges> at_most{};
+  double least = std::numeric_limits<double>::max();
+  for (std::size_t i = ranges_.size(); i-- > 0;) {
+    if (ranges_[i].steps > 0) least = std::min(least, ranges_[i].ns);
+    at_most[i] = least;
+  }
   double read_ns = 0;
   StepTimePredictor::Knot last;
-  for (const Range& range : ranges_) {
-    if (range.steps == 0) continue;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    if (ranges_[i].steps == 0) continue;
     // The first range seen gives the time of any shorter step.
     if (p.num_knots == 0) {
-      read_ns = range.ns;
-      add(0, range.ns);
+      read_ns = at_most[i];
+      add(0, read_ns);
     }
-    const auto tokens = static_cast<std::int32_t>(std::lround(range.tokens));
+    const auto tokens = static_cast<std::int32_t>(std::lround(ranges_[i].tokens));
     const StepTimePredictor::Knot before = last;
-    last = {std::max(tokens, last.tokens + 1), std::max(range.ns, last.ns)};
+    last = {std::max(tokens, last.tokens + 1), at_most[i]};
     // Without this limit, one slow step of a range would keep all later steps out of it.
     if (before.tokens > 0) last.ns = std::min(last.ns, before.ns * last.tokens / before.tokens);
     add(last.tokens, last.ns);

@@ -3,7 +3,8 @@
 // predictor's curve goes through these averages. Beyond the longest step seen, a token costs what
 // it costs there on average, which is too much where weights are read once for all tokens; so the
 // first chunks are short, and longer ones follow as steps show that they are cheap. For the same
-// reason a token of a longer step never costs more than one of a shorter step.
+// reason a token of a longer step never costs more than one of a shorter step, and a shorter step
+// takes no longer than a longer one did.
 //
 // The cost of attention follows from the model's shape: computing a query-key pair is a known part
 // of a token's matmuls, and reading a position's KV is a known part of reading the weights.
@@ -35,6 +36,7 @@ class MeasuredStepTimes {
   const StepTimePredictor& predictor() const { return predictor_; }
 
  private:
+  static constexpr std::size_t kRanges = 17;
   struct Range {
     int steps = 0;
     double tokens = 0;  // averages
@@ -44,7 +46,7 @@ class MeasuredStepTimes {
   void make_curve();
 
   StepCosts costs_;
-  std::array<Range, 17> ranges_{};  // range i: more than 2^(i-1) and at most 2^i tokens
+  std::array<Range, kRanges> ranges_{};  // range i: more than 2^(i-1) and at most 2^i tokens
   StepTimePredictor predictor_;
 };
 

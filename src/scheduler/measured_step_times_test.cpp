@@ -79,6 +79,16 @@ TEST(MeasuredStepTimes, ASlowFirstStepIsForgotten) {
   EXPECT_NEAR(times.predictor().time_ns(prompt_of(100)) / machine_ns(prompt_of(100)), 1, 0.2);
 }
 
+// Chunks beside streams are never as short as the first prompt was, so its range is not seen again.
+TEST(MeasuredStepTimes, ASlowFirstPromptDoesNotRaiseLongerSteps) {
+  MeasuredStepTimes times(kCosts);
+  times.observe(prompt_of(16), 5 * machine_ns(prompt_of(16)));
+  for (int i = 0; i < 5; ++i) times.observe(decode_at(10), machine_ns(decode_at(10)));
+  for (int i = 0; i < 5; ++i) times.observe(prompt_of(17), machine_ns(prompt_of(17)));
+  EXPECT_NEAR(times.predictor().time_ns(prompt_of(17)) / machine_ns(prompt_of(17)), 1, 0.05);
+  EXPECT_LE(times.predictor().time_ns(prompt_of(34)), 2.1 * machine_ns(prompt_of(17)));
+}
+
 // A step of a hundred tokens that took long must not keep all later ones from being tried.
 TEST(MeasuredStepTimes, ASlowStepDoesNotHideItsRange) {
   MeasuredStepTimes times(kCosts);
