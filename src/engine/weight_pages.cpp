@@ -45,6 +45,19 @@ std::size_t WeightPages::copied() const {
   return sum;
 }
 
+void WeightPages::advance() {
+  if (finished_) return;
+  const TimePoint now = SystemClock().now();
+  const Duration step = started_ ? now - last_ : Duration::zero();
+  last_ = now;
+  advance(bytes_after(step));
+}
+
+std::size_t WeightPages::bytes_after(Duration step) {
+  const auto rounds = std::clamp<std::int64_t>(step / kStepPerRound, 1, 64);
+  return static_cast<std::size_t>(rounds) * kRoundBytes;
+}
+
 void WeightPages::advance(std::size_t most) {
   if (finished_) return;
   if (!started_) return start();

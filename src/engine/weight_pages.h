@@ -34,8 +34,10 @@ class WeightPages {
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{512} << 20;
   // Copies without a place yet, and a piece of 8 MiB: memory beyond that of the weights.
   static constexpr std::size_t kAheadBytes = std::size_t{56} << 20;
-  // Copies that take their places between two steps: a millisecond.
-  static constexpr std::size_t kBytesPerStep = std::size_t{16} << 20;
+  // Copies that take their places between two steps: this many take a millisecond, and so many are
+  // placed after a step of at most kStepPerRound. Longer steps are followed by more.
+  static constexpr std::size_t kRoundBytes = std::size_t{16} << 20;
+  static constexpr Duration kStepPerRound = std::chrono::milliseconds(32);
 
   struct Options {
     std::vector<std::span<const std::byte>> mappings;  // of files, private and read-only
@@ -50,10 +52,12 @@ class WeightPages {
   WeightPages(const WeightPages&) = delete;
   WeightPages& operator=(const WeightPages&) = delete;
 
-  // Begins to copy at the first call; puts at most `most` copied bytes in their places at each.
-  // REQUIRES: no thread reads the mappings meanwhile; they are there until the end of this object,
-  // and guarded against the truncation of their files.
-  void advance(std::size_t most = kBytesPerStep);
+  // Begins to copy at the first call; puts at most `most` copied bytes in their places at each, or
+  // bytes_after(the time since the last call). REQUIRES: no thread reads the mappings meanwhile;
+  // they are there until the end of this object, and guarded against the truncation of their files.
+  void advance();
+  void advance(std::size_t most);
+  static std::size_t bytes_after(Duration step);
   // Whether there is nothing more to do.
   bool finished() const { return finished_; }
 
@@ -75,6 +79,7 @@ class WeightPages {
   std::size_t bytes_ = 0;  // of all mappings
   std::deque<LargePageMover> movers_;
   TimePoint begin_{};
+  TimePoint last_{};  // advance() was called
   bool started_ = false;
   bool finished_ = false;
   std::string why_;  // of the copying thread, until it has ended

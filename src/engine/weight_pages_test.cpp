@@ -144,6 +144,17 @@ TEST_F(WeightPagesTest, CopiesWaitForTheirPlaces) {
   EXPECT_TRUE(contents_are_right());
 }
 
+// Copies beside long steps would wait for many of these if each was followed by a millisecond.
+TEST(WeightPagesPace, LongerStepsAreFollowedByMore) {
+  using std::chrono::milliseconds;
+  constexpr std::size_t kRound = WeightPages::kRoundBytes;
+  EXPECT_EQ(WeightPages::bytes_after(Duration::zero()), kRound);
+  EXPECT_EQ(WeightPages::bytes_after(milliseconds(63)), kRound);
+  EXPECT_EQ(WeightPages::bytes_after(milliseconds(64)), 2 * kRound);
+  EXPECT_EQ(WeightPages::bytes_after(milliseconds(500)), 15 * kRound);
+  EXPECT_EQ(WeightPages::bytes_after(std::chrono::hours(1)), 64 * kRound);
+}
+
 TEST_F(WeightPagesTest, SmallWeightsStay) {
   WeightPages::Options options = this->options();
   options.least_bytes = kWeightBytes + 1;
