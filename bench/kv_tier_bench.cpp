@@ -1,7 +1,9 @@
 // The disk tier: how long a start takes to index a folder with 100,000 blocks, and how fast blocks
 // are saved and loaded, with and without encryption and by how many threads. The folder is made
-// below the current one.
+// below the current one. And the CPU time that the tier's thread takes for a small block in lent
+// memory.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +13,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/shared_memory.h"
+#include "base/work_pace.h"
 #include "offload/disk_tier.h"
+#include "offload/lent_tier.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +51,7 @@ std::unique_ptr<DiskTier> open(const DiskTier::Options& options, const Clock& cl
 }
 
 // Until `count` moves have ended; false if one failed.
-bool await(DiskTier& tier, std::size_t count) {
+bool await(KvTier& tier, std::size_t count) {
   std::vector<TierMove> ended;
   while (ended.size() < count) {
     tier.wait(std::chrono::seconds(1));
@@ -152,6 +157,59 @@ BENCHMARK(load_cold_chat)
     ->ArgsProduct({{1, 2, 4, 8}, {0, 1}})
     ->ArgNames({"threads", "encrypted"})
     ->Iterations(3)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+Duration cpu_of_process() {
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  const auto time_of = [](const timeval& value) {
+    return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
+  };
+  return time_of(use.ru_utime) + time_of(use.ru_stime);
+}
+
+// Blocks of 16 KiB, in groups of 16 as a step starts them, into memory that has its pages already
+// (`fresh` 0) or takes them from the system. The thread sleeps before each save that rests.
+void save_to_lent_memory(benchmark::State& state) {
+  constexpr std::int64_t kBlocks = 4096;
+  constexpr std::int64_t kGroup = 16;
+  constexpr std::uint64_t kBlockBytes = std::uint64_t{16} << 10;
+  constexpr std::int64_t kBytes = kBlocks * static_cast<std::int64_t>(kBlockBytes);
+  const int rests = static_cast<int>(state.range(0));
+  const bool fresh = state.range(1) != 0;
+  // More than the caches hold: a block that is saved was written some steps ago.
+  std::vector<std::byte> source(static_cast<std::size_t>(kBytes), std::byte{1});
+  const ThreadCpuClock own;
+  Duration spent{0};
+  std::int64_t saved = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto file = create_shared_memory("lent", static_cast<std::size_t>(kBytes));
+    if (!file) std::abort();
+    auto memory = std::make_shared<LentMemory>(kBytes);  // shared with the tier
+    memory->set("a", lent_file(*std::move(file)), kBytes);
+    const auto tier = *LentTier::open(memory, kBlockBytes, rests);
+    const auto save_all = [&] {
+      for (std::int64_t i = 0; i < kBlocks; ++i) {
+        tier->save(1, page_of(i), {source.data() + i * kBlockBytes, kBlockBytes});
+        if (i % kGroup == kGroup - 1 && !await(*tier, kGroup)) state.SkipWithError("a save failed");
+      }
+    };
+    if (!fresh) save_all();
+    state.ResumeTiming();
+    const Duration before = cpu_of_process() - (own.now() - TimePoint{});
+    save_all();
+    spent += cpu_of_process() - (own.now() - TimePoint{}) - before;
+    saved += kBlocks;
+  }
+  state.counters["cpu_us_per_block"] =
+      std::chrono::duration<double, std::micro>(spent).count() / static_cast<double>(saved);
+}
+BENCHMARK(save_to_lent_memory)
+    ->ArgsProduct({{0, 8}, {0, 1}})
+    ->ArgNames({"rests", "fresh"})
+    ->Iterations(2)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -59,10 +59,14 @@ bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::b
 
 HmacKey derive_key(const HmacKey& secret, std::string_view label) {
   Hmac hmac(secret);
-  hmac.update(std::as_bytes(std::span(label)));
+  return derive_key(hmac, label);
+}
+
+HmacKey derive_key(Hmac& of_secret, std::string_view label) {
+  of_secret.update(std::as_bytes(std::span(label)));
   const std::byte counter{1};
-  hmac.update({&counter, 1});
-  return hmac.finish();
+  of_secret.update({&counter, 1});
+  return of_secret.finish();
 }
 
 }  // namespace sluice

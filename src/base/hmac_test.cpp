@@ -46,6 +46,10 @@ TEST(Hmac, KeysOfDifferentPurposesDiffer) {
   const HmacKey secret{};
   EXPECT_NE(derive_key(secret, "a"), derive_key(secret, "b"));
   EXPECT_EQ(derive_key(secret, "a"), derive_key(secret, "a"));
+  Hmac of_secret(secret);
+  for (const char* label : {"a", "b", "a"}) {
+    EXPECT_EQ(derive_key(of_secret, label), derive_key(secret, label));
+  }
 }
 
 }  // namespace

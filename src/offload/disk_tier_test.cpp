@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "offload/page_format.h"
+#include "offload/save_pace.h"
 #include "offload/tier_folder.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/tier_moves.h"
 
 namespace sluice {
@@ -89,9 +91,18 @@ class DiskTierTest : public testing::Test {
 // flush waits.
 class DiskTierPaceTest : public DiskTierTest {
  protected:
+  // Each write takes a whole turn of CPU time, so a rest follows.
+  struct BusyIo : FileIo {
+    bool write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) const override {
+      test::take_cpu_time(SavePace::kTurn);
+      return FileIo::write(fd, bytes, offset);
+    }
+  };
+
   DiskTierPaceTest() {
     DiskTier::Options made = options();
     made.save_rests = 1 << 30;
+    made.io = std::make_shared<BusyIo>();
     tier_ = open(made);
     for (std::uint64_t i = 0; i < 3; ++i) blocks_.push_back(block(100 + i));
   }

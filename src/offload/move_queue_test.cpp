@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "base/rng.h"
+#include "tests/support/cpu_time.h"
 
 namespace sluice {
 namespace {
@@ -16,12 +16,12 @@ class MoveQueueTest : public testing::Test {
  protected:
   static constexpr int kLong = 1 << 30;
 
-  static Status work(const QueuedMove& /*move*/) {
-    SplitMix64 random(1);  // takes CPU time, which rests are multiples of
-    std::uint64_t sum = 0;
-    for (int i = 0; i < 10'000; ++i) sum += random();
-    return sum == 0 ? Status(internal_error("a sum of random numbers is 0")) : Status{};
+  static Status work_for(Duration time) {
+    test::take_cpu_time(time);
+    return {};
   }
+  // A whole turn.
+  static Status work(const QueuedMove& /*move*/) { return work_for(SavePace::kTurn); }
   static void add_save(MoveQueue& queue, std::uint64_t id, SaveHaste haste = SaveHaste::kEasy) {
     static const std::byte block{};
     queue.add({id, {.name = {}, .tenant = {}, .haste = haste}, nullptr, &block});
@@ -99,6 +99,13 @@ TEST_F(MoveQueueTest, SavesRestForAMultipleOfTheirTime) {
   for (std::uint64_t id = 1; id <= 20; ++id) add_save(queue, id);
   EXPECT_EQ(ended(queue, 20).size(), 20U);
   EXPECT_GE(std::chrono::steady_clock::now() - begun, 8 * before_last);
+}
+
+TEST_F(MoveQueueTest, ShortSavesRestTogether) {
+  MoveQueue queue([](const QueuedMove& /*move*/) { return work_for(SavePace::kTurn / 4); }, kLong);
+  for (std::uint64_t id = 1; id <= 10; ++id) add_save(queue, id);
+  EXPECT_EQ(ended(queue, 4), (Ids{1, 2, 3, 4}));
+  EXPECT_EQ(ended(queue, 5, 5), (Ids{1, 2, 3, 4}));
 }
 
 TEST_F(MoveQueueTest, WithoutAPaceSavesDoNotRest) {

@@ -138,7 +138,7 @@ PageFormat::PageFormat(const HmacKey& secret, Sealing sealing, const SegmentIden
       identity_(identity),
       records_(key_of(secret, "sluice/kv-records/3", identity)),
       record_key_(key_of(secret, "sluice/kv-record-aes/3", identity)),
-      block_key_(key_of(secret, "sluice/kv-block-aes/3", identity)) {}
+      block_keys_(key_of(secret, "sluice/kv-block-aes/3", identity)) {}
 
 std::array<std::byte, kDiskAlignment> PageFormat::encode_header(const SegmentShape& shape) {
   std::array<std::byte, kDiskAlignment> header{};
@@ -201,13 +201,13 @@ std::optional<PageRecord> PageFormat::decode_record(std::span<const std::byte> b
   return record_of(fields);
 }
 
-AesKey PageFormat::page_key(Hash128 tenant, std::uint64_t place) const {
+AesKey PageFormat::page_key(Hash128 tenant, std::uint64_t place) {
   std::array<char, 24> bytes{};
   const auto view = std::as_writable_bytes(std::span(bytes));
   put(view, 0, tenant.high);
   put(view, 8, tenant.low);
   put(view, 16, place);
-  return derive_key(block_key_, std::string_view(bytes.data(), bytes.size()));
+  return derive_key(block_keys_, std::string_view(bytes.data(), bytes.size()));
 }
 
 void PageFormat::seal_block(PageRecord& record, std::uint64_t place,

@@ -111,13 +111,13 @@ class PageFormat {
                   std::span<std::byte> block);
 
  private:
-  AesKey page_key(Hash128 tenant, std::uint64_t place) const;
+  AesKey page_key(Hash128 tenant, std::uint64_t place);
 
   Sealing sealing_;
   SegmentIdentity identity_;
   Hmac records_;
   AesKey record_key_;
-  AesKey block_key_;
+  Hmac block_keys_;
   AesGcm cipher_;
 };
 

@@ -1,6 +1,8 @@
 // SavePace: when the threads of a tier may begin the next save. The steps beside them need the same
-// cores, so saves that no client waits for run one at a time, and after each they rest for a
-// multiple of its CPU time. Urgent saves, and those that wait with them, do not rest.
+// cores, so saves that no client waits for run one at a time, and rest for a multiple of their CPU
+// time. A rest costs as much as a small save or two, because the thread and its caches have to come
+// back; so it follows when the saves since the last one took kTurn. Urgent saves, and those that
+// wait with them, do not rest.
 //
 //   pace.wait(news, lock, other_work, num_waiting);
 //   if (pace.may_begin(num_waiting())) { auto save = pace.begin(left); ...; pace.end(save); }
@@ -19,6 +21,9 @@ namespace sluice {
 
 class SavePace {
  public:
+  // Short beside a step that computes a prompt, and long beside a rest.
+  static constexpr Duration kTurn = std::chrono::microseconds(250);
+
   struct Save {
     bool rests = false;
     TimePoint begun;  // CPU time of its thread
@@ -53,7 +58,10 @@ class SavePace {
   void end(const Save& save) {
     if (!save.rests) return;
     under_way_ = false;
-    rest_until_ = Steady::now() + (cpu_.now() - save.begun) * rests_;
+    turn_ += cpu_.now() - save.begun;
+    if (turn_ < kTurn) return;
+    rest_until_ = Steady::now() + turn_ * rests_;
+    turn_ = Duration{0};
   }
 
   // Returns when there is other work, or a save may begin.
@@ -77,6 +85,7 @@ class SavePace {
   const ThreadCpuClock cpu_;
   bool hurrying_ = false;
   bool under_way_ = false;  // a save that rests afterwards
+  Duration turn_{0};        // CPU time of such saves since the last rest
   Steady::time_point rest_until_;
 };
 
