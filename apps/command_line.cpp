@@ -13,6 +13,7 @@
 #include "apps/config_file.h"
 #include "apps/engine_flags.h"
 #include "apps/exit_code.h"
+#include "apps/given_options.h"
 #include "apps/number_range.h"
 #include "apps/profile_options.h"
 #include "apps/simulate_options.h"
@@ -505,16 +506,6 @@ Status apply_entry(const ConfigEntry& entry, CLI::Option& option) {
   return {};
 }
 
-// The parser checks this for the command line only.
-Status check_excluded(const ConfigEntry& entry, const CLI::Option& option) {
-  for (const CLI::Option* other : option.get_excludes()) {
-    if (other->count() == 0) continue;
-    return invalid_argument(fmt::format("{}: {} and {} exclude each other", entry.where,
-                                        option.get_name(), other->get_name()));
-  }
-  return {};
-}
-
 // The options of the file that the command line does not give.
 Status apply_config(const std::string& path, CLI::App& command) {
   auto entries = read_config_file(path);
@@ -573,6 +564,9 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   if (serve->parsed() && !line.serve.config.empty()) {
     const Status applied = apply_config(line.serve.config, *serve);
     if (!applied) return report_error(applied.error(), kExitUsage);
+  }
+  if (const Status good = check_values({serve, gateway, agent, coordinator}); !good) {
+    return report_error(good.error(), kExitUsage);
   }
   if (serve->parsed() && line.serve.model.empty()) {
     return report_error(invalid_argument("MODEL is required (see --help)"), kExitUsage);

@@ -119,7 +119,7 @@ Result<HmacKey> secret_of(const KvDiskSettings& settings) {
 
 std::string folder_of(const KvDiskSettings& settings) {
   std::string folder = std::filesystem::absolute(settings.folder).lexically_normal().string();
-  if (folder.ends_with('/')) folder.pop_back();
+  if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
   return folder;
 }
 

@@ -168,10 +168,12 @@ Status PageTransfers::flush(Duration at_most) {
   return tier_->flush(std::max(end - clock.now(), Duration{0}));
 }
 
-// A tier that fails may fail for every block: the 1st, 2nd, 4th, 8th... failure is logged.
+// A tier that fails may fail for every block, and some tiers say so themselves: the 1st, 32nd,
+// 1,024th... failure is logged.
 void PageTransfers::note_failure(bool loads, const Error& error) {
   ++failures_;
-  if (!std::has_single_bit(static_cast<std::uint64_t>(failures_))) return;
+  const auto failures = static_cast<std::uint64_t>(failures_);
+  if (!std::has_single_bit(failures) || std::countr_zero(failures) % 5 != 0) return;
   log_warning(fmt::format("KV tier: a block was not {}: {}; {} ({} such failures so far)",
                           loads ? "loaded" : "saved", error.message,
                           loads ? "it is computed again" : "it stays in memory only", failures_));

@@ -94,8 +94,9 @@ struct DiskTier::Impl {
     num_pages = static_cast<std::int32_t>(std::min<std::uint64_t>(
         options.max_bytes / (shape.page_bytes() + kRecordBytes), std::uint64_t{1} << 30));
     if (num_pages < 1) {
-      return invalid_argument(fmt::format("--kv-disk {}: {} bytes have no room for a block of {}",
-                                          options.folder, options.max_bytes, options.block_bytes));
+      return invalid_argument(
+          fmt::format("{}: {} bytes have no room for a block of {} bytes; give a larger SIZE",
+                      options.folder, options.max_bytes, options.block_bytes));
     }
     records.resize(static_cast<std::size_t>(num_pages));
     segments.resize((static_cast<std::size_t>(num_pages) + shape.num_pages - 1) / shape.num_pages);

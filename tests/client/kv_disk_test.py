@@ -285,6 +285,8 @@ def test_one_server_has_the_folder(folder):
 
 
 @pytest.mark.parametrize("options, said", [
+    (["--kv-disk", ""], "--kv-disk has an empty value"),
+    (["--api-key-file", ""], "--api-key-file has an empty value"),
     (["--kv-disk", "kv"], "DIR:SIZE"), (["--kv-disk", "kv:much"], "--kv-disk"),
     (["--kv-disk", "kv:1GiB", "--no-enable-prefix-caching"], "prefix cache"),
     (["--kv-disk", "kv:1GiB", "--isolation", "process"], "--isolation process"),
@@ -301,3 +303,31 @@ def test_wrong_options_are_named(folder, options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
                           timeout=60 * PATIENCE, check=False, cwd=folder)
     assert done.returncode == 2 and said in done.stderr, done
+
+
+def test_a_folder_without_room_for_a_block_is_refused(folder):
+    done = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--kv-disk", "kv:1KiB"],
+                          capture_output=True, text=True, timeout=60 * PATIENCE, check=False,
+                          cwd=folder)
+    assert done.returncode == 1, done
+    assert f"--kv-disk: {folder}/kv: 1024 bytes have no room" in done.stderr, done
+
+
+def test_a_folder_may_have_colons_and_spaces(folder):
+    with Server("--kv-disk", f"{folder}/my kv: 1:64MiB") as server:
+        chat(server, [{"role": "user", "content": STORY}], key="none")
+    assert kv("ls", str(folder / "my kv: 1")).stdout.splitlines()[1].split()[1] == "1"
+
+
+def test_a_full_disk_is_named_once(folder):
+    with start(folder, limits=",free=900TiB") as server:
+        for text in (STORY, STORY[::-1]):
+            chat(server, [{"role": "user", "content": text}])
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
+        while "KV tier: a block was not saved" not in server.stderr():
+            assert time.monotonic() < deadline, server.stderr()
+            time.sleep(0.01)
+        time.sleep(0.1)  # for the failures of the other blocks
+        said = server.stderr()
+    assert said.count("; no block is saved for 30 s") == 1, said
+    assert said.count("KV tier: a block was not saved") == 1, said
