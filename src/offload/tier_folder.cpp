@@ -27,6 +27,19 @@ Error folder_error(const std::string& path, const char* what) {
 
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
 
+// "IDENTITY-NUMBER.segment", with 16 hexadecimal digits and at least 6 decimal ones.
+bool has_segment_name(std::string_view name) {
+  constexpr std::size_t kIdentity = 16;
+  constexpr std::size_t kDigits = 6;
+  if (name.size() < kIdentity + 1 + kDigits + kSegmentSuffix.size() || name[kIdentity] != '-' ||
+      !name.ends_with(kSegmentSuffix)) {
+    return false;
+  }
+  name.remove_suffix(kSegmentSuffix.size());
+  return name.substr(0, kIdentity).find_first_not_of("0123456789abcdef") == name.npos &&
+         name.substr(kIdentity + 1).find_first_not_of("0123456789") == name.npos;
+}
+
 }  // namespace
 
 Status check_room(const std::string& folder, std::uint64_t bytes, std::uint64_t left) {
@@ -41,6 +54,9 @@ Status check_room(const std::string& folder, std::uint64_t bytes, std::uint64_t 
 }
 
 bool is_segment(const std::string& path) {
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return false;
+  if (has_segment_name(fs::path(path).filename().string())) return true;
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   std::array<char, kSegmentMagic.size()> bytes{};
   return file.valid() &&

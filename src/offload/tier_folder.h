@@ -18,7 +18,8 @@ inline constexpr std::string_view kSegmentSuffix = ".segment";
 inline constexpr std::string_view kAnswerSuffix = ".resume";
 inline constexpr std::string_view kAnswerPartSuffix = ".resume.part";  // half written
 
-// Whether a file begins as a segment does, of whatever identity: others are never removed.
+// Whether a file has the name of a segment, of whatever identity, or begins as one does: a segment
+// whose beginning is damaged is one, too. Other files are never removed.
 bool is_segment(const std::string& path);
 
 // Makes the folder (mode 0700) if it is not there, and takes its lock, which lasts as long as the

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "offload/disk_tier.h"
+#include "offload/tier_folder.h"
 #include "tests/support/checkpoint_files.h"
 
 namespace sluice {
@@ -91,6 +92,22 @@ TEST_F(TierVerifyTest, DamageAndOtherSecretsAreTold) {
     EXPECT_EQ(one.pages.good, 1);
     EXPECT_EQ(one.pages.bad, 1);
   }
+}
+
+TEST_F(TierVerifyTest, ASegmentWithADamagedBeginningIsToldAndRemoved) {
+  fill(options("a", 1), 2);
+  const auto before = verify(1);
+  ASSERT_EQ(before.size(), 1U);
+  const std::string path = folder_.file("kv/" + before[0].identity + "-000000.segment");
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << "garbage garbage";
+  std::ofstream(folder_.file("kv/notes-1.segment")) << "not a segment";
+  const auto after = verify(1);
+  ASSERT_EQ(after.size(), 1U);
+  ASSERT_EQ(after[0].unreadable.size(), 1U);
+  EXPECT_THAT(after[0].unreadable[0], HasSubstr("000000.segment: "));
+  EXPECT_TRUE(clear_tier_folder(folder_.file("kv")));
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(fs::exists(folder_.file("kv/notes-1.segment")));
 }
 
 TEST_F(TierVerifyTest, TheFolderMustExistAndBeFree) {
