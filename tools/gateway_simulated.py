@@ -22,6 +22,7 @@ import glob
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import tempfile
@@ -36,11 +37,16 @@ KV_MEMORY = 256 << 20  # of each function, as gateway_study.py starts gateways
 BLOCK = 16  # tokens of a KV block
 SEQUENCES = 64  # that a process decodes at a time, by default
 STEP = 512  # tokens, at most
-SHORT, MIDDLE, LONG = 1, 256, 1024  # tokens of the prompts that measure
+STEP_TO_DECODES = 3  # a step with prompts takes at most so many times its decodes alone
+SHORT, MIDDLE = 1, 256  # tokens of the prompts that measure
+HOT = (256, 512, 1024)  # tokens of those that come together
 TOGETHER = 4  # sequences
 KINDS = ("poisson", "bursty")
 STREAM = 128  # tokens of the answers that measure
-PAUSE_S = 0.03  # between calls that measure, in the mean
+STREAM_STARTS_S = 0.015  # until a stream has its first token and not yet its last one
+# Between calls that measure, in the mean: as long as the cores rest between those of the
+# comparison. A prompt is the slower the longer they have rested.
+PAUSE_S = 0.06
 # A turn from its grant to its first step and from its last step to its end, by a trace of the
 # gateway (docs/serverless-simulation.md). Too short to be seen from outside.
 HANDOVER_S = 7e-5
@@ -85,13 +91,30 @@ def line(x1, y1, x2, y2):
     return max(0.0, y1 - slope * x1), slope
 
 
-def prompt_times(step, middle, long):
-    """(seconds of a token, seconds of a pair of positions) from the times of two prompts, whose
-    tokens fill steps."""
-    of_token = [(seconds - step * tokens / STEP) / tokens
-                for tokens, seconds in ((MIDDLE, middle), (LONG, long))]
-    token, pair = line((MIDDLE + 1) / 2, of_token[0], (LONG + 1) / 2, of_token[1])
-    return token, pair
+def prompt_times(step, seconds):
+    """(seconds of a token, seconds of a pair of positions) from the times of prompts of HOT tokens,
+    which fill steps. Only their differences count."""
+    points = []
+    known = list(zip(HOT, seconds))
+    for (less, before), (more, after) in zip(known, known[1:]):
+        tokens = more - less
+        points += [(less + more + 1) / 2, (after - before - step * tokens / STEP) / tokens]
+    return line(*points)
+
+
+def step_margin(decode, chunk):
+    """By how much a step of `decode` and `chunk` seconds is shorter than three times the decode."""
+    return min(max(STEP_TO_DECODES * decode / (decode + chunk), 1), STEP_TO_DECODES)
+
+
+def longer_steps(metrics):
+    """The number of steps of more than one token, from the text of /metrics."""
+    found = {}
+    for line_ in metrics.splitlines():
+        name, _, value = line_.rpartition(" ")
+        if name.startswith("sluice:iteration_tokens_total_"):
+            found[re.sub(r'\{.*le="(.*)".*\}', r" \1", name).rpartition("total_")[2]] = float(value)
+    return found["bucket +Inf"] - found["bucket 1"]
 
 
 def token_bytes(model):
@@ -142,17 +165,33 @@ class Measurement:
         self.pauses = random.Random(0)
 
     def calls(self, tenant, prompt, output, count=1):
-        calls = [Call(0, tenant, prompt, output) for _ in range(count)]
+        return self.together([Call(0, tenant, prompt, output) for _ in range(count)])
+
+    def together(self, calls):
         asyncio.run(at_once(self.gateway, calls))
         if any(call.status != 200 for call in calls):
             raise SystemExit("a call that measures was refused")
         return calls
 
-    def hot(self, number, prompt, count):
-        """Turn seconds of a prompt while the cores compute: the mean of what `count` more calls at
-        once add."""
-        less, more = (self.rounds(number, prompt, 1, calls)[0] for calls in (count, 2 * count))
-        return (more - less) / count
+    def across(self, number, prompt):
+        """Turn seconds of a round of one call of each function at once: the mean."""
+        turns = []
+        for _ in range(number):
+            before = turn_seconds(self.gateway)
+            time.sleep(self.pauses.expovariate(1 / PAUSE_S))
+            self.together([Call(0, tenant, prompt, 1) for tenant in range(self.functions)])
+            turns.append(turn_seconds(self.gateway) - before)
+        return statistics.mean(turns)
+
+    def hot(self, number, count):
+        """Turn seconds of a prompt of each of HOT tokens, beside `count` - 1 others at once: the
+        means of `number` rounds, which take turns. Rounds of all lengths begin alike, after a rest
+        and with as many calls that take a core, so their differences are of tokens alone."""
+        found = [[] for _ in HOT]
+        for i in range(number):
+            for one, prompt in zip(found, HOT):
+                one.append(self.round(i, prompt, 1, count)[0] / count)
+        return [statistics.mean(one) for one in found]
 
     def call_cpu(self, number, prompt, pairs=4):
         """CPU seconds of a call outside of its function: of each of `number` calls at once, less
@@ -172,14 +211,30 @@ class Measurement:
         """Rounds of `count` calls at once: (mean turn seconds of a round, median time outside of
         turns before the first token, if the answers have one token). The cores rest before each
         round, as they do between calls of clients: a prompt then takes longer."""
-        turns, outside = [], []
-        for i in range(number):
-            before = turn_seconds(self.gateway)
-            time.sleep(self.pauses.expovariate(1 / PAUSE_S))
-            calls = self.calls(i % self.functions, prompt, output, count)
-            turns.append(turn_seconds(self.gateway) - before)
-            outside.append(statistics.median(call.ttft for call in calls) - turns[-1])
+        turns, outside = zip(*(self.round(i, prompt, output, count) for i in range(number)))
         return statistics.mean(turns), statistics.median(outside)
+
+    def round(self, number, prompt, output, count):
+        """(Turn seconds, time outside of turns) of one round of rounds()."""
+        before = turn_seconds(self.gateway)
+        time.sleep(self.pauses.expovariate(1 / PAUSE_S))
+        calls = self.calls(number % self.functions, prompt, output, count)
+        turns = turn_seconds(self.gateway) - before
+        return turns, statistics.median(call.ttft for call in calls) - turns
+
+    def chunk(self, number):
+        """Tokens of a prompt in a step beside one stream, in the mean of `number` prompts: each
+        comes while a stream runs, whose own steps have one token."""
+        steps = 0
+        for i in range(number):
+            before = longer_steps(self.gateway.metrics())
+            tenant = i % self.functions
+            self.together([Call(0, tenant, MIDDLE, STREAM),
+                           Call(STREAM_STARTS_S, tenant, MIDDLE, 1)])
+            # One more step has the stream's own prompt.
+            steps += longer_steps(self.gateway.metrics()) - before - 1
+        # The last chunk of a prompt is what is left: half of a chunk in the mean.
+        return MIDDLE / max(1, steps / number - 0.5)
 
     def memory(self):
         """Bytes of all functions."""
@@ -205,17 +260,24 @@ def measure(options, folder):
         together = (on.rounds(10, MIDDLE, STREAM, TOGETHER)[0] -
                     on.rounds(10, MIDDLE, 1, TOGETHER)[0]) / (STREAM - 1)
         call_cpu = on.call_cpu(20, MIDDLE)
-        hot_middle, hot_long = on.hot(12, MIDDLE, 6), on.hot(12, LONG, 2)
+        hot = on.hot(12, 4)
+        chunk = on.chunk(12)
+        others = [on.across(20, prompt) for prompt in (SHORT, MIDDLE)]
     step, sequence = line(1, alone, TOGETHER, together)
-    # The calls that come while the cores compute take a core, too.
-    token, pair = prompt_times(step, hot_middle - call_cpu, hot_long - call_cpu)
-    rested = (middle - short) / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2
+    token, pair = prompt_times(step, hot)
+    margin = step_margin(step + sequence, chunk * (token + pair * MIDDLE / 2))
+    # Tokens in the first step of a turn: after a rest, and after another function.
+    rested = handed = middle - short
+    if functions > 1:
+        handed = (others[1] - others[0] - rested) / (functions - 1)
+    rested, handed = (max(0.0, turn / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2 - token)
+                      for turn in (rested, handed))
     seconds = {"wake_s": max(0.0, short - step - token), "handover_s": HANDOVER_S,
                "http_s": statistics.mean((short_http, middle_http)), "call_cpu_s": call_cpu,
                "kernels_s": max(0.0, statistics.median(cold) - short - short_http),
                "prefill_token_s": token, "prefill_pair_s": pair,
-               "wake_token_s": max(0.0, rested - token), "decode_step_s": step,
-               "decode_sequence_s": sequence}
+               "wake_token_s": rested, "handover_token_s": handed, "decode_step_s": step,
+               "decode_sequence_s": sequence, "step_margin": margin}
     return Times(seconds, memory / functions, token_bytes(options.model))
 
 

@@ -19,14 +19,29 @@ class LineTest(unittest.TestCase):
 
 
 class PromptTest(unittest.TestCase):
-    def test_two_prompts_give_the_times_of_tokens_and_of_pairs(self):
+    def test_prompts_give_the_times_of_tokens_and_of_pairs_whatever_their_calls_take(self):
         def seconds(tokens):
             steps = tokens / gateway_simulated.STEP
-            return 0.001 * steps + 2e-5 * tokens + 1e-8 * tokens * (tokens + 1) / 2
-        token, pair = gateway_simulated.prompt_times(
-            0.001, seconds(gateway_simulated.MIDDLE), seconds(gateway_simulated.LONG))
-        self.assertAlmostEqual(token, 2e-5)
-        self.assertAlmostEqual(pair, 1e-8)
+            of_call = 0.003
+            return of_call + 0.001 * steps + 2e-5 * tokens + 1e-8 * tokens * (tokens + 1) / 2
+        token, pair = gateway_simulated.prompt_times(0.001, map(seconds, gateway_simulated.HOT))
+        self.assertAlmostEqual(token, 2e-5, 12)
+        self.assertAlmostEqual(pair, 1e-8, 15)
+
+
+class MarginTest(unittest.TestCase):
+    def test_a_margin_is_what_a_step_is_shorter_than_its_limit(self):
+        self.assertAlmostEqual(gateway_simulated.step_margin(0.002, 0.001), 2)
+        self.assertEqual(gateway_simulated.step_margin(0.002, 0.010), 1)
+        self.assertEqual(gateway_simulated.step_margin(0.002, 0), 3)
+
+    def test_steps_of_more_than_one_token_are_counted(self):
+        text = "\n".join(
+            ['# TYPE sluice:iteration_tokens_total histogram'] +
+            [f'sluice:iteration_tokens_total_bucket{{model_name="gateway",le="{le}"}} {count}'
+             for le, count in (("1", 40), ("2", 41), ("+Inf", 45))] +
+            ['sluice:iteration_tokens_total_sum{model_name="gateway"} 300'])
+        self.assertEqual(gateway_simulated.longer_steps(text), 5)
 
 
 class KvTest(unittest.TestCase):

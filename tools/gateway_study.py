@@ -109,6 +109,13 @@ class Gateway(ReadyServer):
         connection.close()
         return rows
 
+    def metrics(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics", headers={"Authorization": "Bearer " + ADMIN})
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
+
     def cost(self):
         """All functions' cost, and the platform's."""
         rows = self.usage_rows()

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
 constexpr std::int64_t kMostCores = 4096;
+constexpr double kMostMargin = 3;  // a step is then as long as its decodes alone
 constexpr double kMostSeconds = 1e6;
 
 ArtifactCost read_cost(TableReader& reader, std::string_view bytes, std::string_view seconds) {
@@ -68,10 +69,15 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
   model.decode_sequence_s = reader.non_negative("decode_sequence_s", kMostSeconds).value_or(0);
   const auto pair = reader.non_negative("prefill_pair_s", kMostSeconds);
   const auto wake_token = reader.non_negative("wake_token_s", kMostSeconds);
+  const auto handover_token = reader.non_negative("handover_token_s", kMostSeconds);
+  const auto margin = reader.non_negative("step_margin", kMostMargin);
   const auto token_bytes = reader.memory_size("token_memory");
   const auto kv_bytes = reader.memory_size("kv_memory");
   model.prefill_pair_s = pair.value_or(0);
   model.wake_token_s = wake_token.value_or(0);
+  model.handover_token_s = handover_token.value_or(0);
+  if (margin && *margin < 1) reader.fail("step_margin", "must be at least 1");
+  model.step_margin = margin.value_or(model.step_margin);
   model.token_bytes = token_bytes.value_or(0);
   model.kv_bytes = kv_bytes.value_or(0);
   if (cluster.cores > 0) {
@@ -79,9 +85,10 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
       reader.fail("prefill_step_s", "is of devices: each step on cores takes decode_step_s");
     }
     model.prefill.step_s = model.decode_step_s;
-  } else if (pair || wake_token || token_bytes || kv_bytes) {
+  } else if (pair || wake_token || handover_token || margin || token_bytes || kv_bytes) {
     reader.fail("backbone",
-                "has prefill_pair_s, wake_token_s, token_memory or kv_memory: these need cores");
+                "has prefill_pair_s, wake_token_s, handover_token_s, step_margin, token_memory or "
+                "kv_memory: these need cores");
   }
   for (const ModelTimes& other : cluster.models) {
     if (other.backbone == model.backbone) reader.fail("backbone", "is there twice");

@@ -28,7 +28,13 @@ struct ModelTimes {
   // Machines of cores only. A step with a part of a prompt takes decode_step_s, prefill.token_s for
   // each token, and this for each pair of positions that attention computes.
   double prefill_pair_s = 0;
-  double wake_token_s = 0;  // more for each token of a prompt in the first step after a rest
+  // More for each token of a prompt in the first step of a turn: after a rest of the cores, and
+  // after another function.
+  double wake_token_s = 0;
+  double handover_token_s = 0;
+  // A step with prompts and decodes is planned shorter than its limit by this, at least 1. An
+  // engine learns it from the noise of its steps.
+  double step_margin = 1.25;
   // KV: bytes of a token, and the most bytes of a process. Whole blocks stay in memory when their
   // call has ended.
   std::int64_t token_bytes = 0;

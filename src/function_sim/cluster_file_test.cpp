@@ -67,7 +67,8 @@ TEST(ClusterFileTest, SomeKeysAreOfMachinesOfCoresOnly) {
   const std::string model = "[[model]]\nbackbone = \"m\"\n";
   const auto cluster = parse_cluster(
       cores + "wake_s = 0.5\nhttp_s = 0.25\nhandover_s = 0.75\ncall_cpu_s = 2\n" + model +
-          "decode_step_s = 0.125\nprefill_pair_s = 1e-6\nwake_token_s = 1e-4\n"
+          "decode_step_s = 0.125\nprefill_pair_s = 1e-6\nwake_token_s = 1e-4\nstep_margin = 1.5\n"
+          "handover_token_s = 2e-4\n"
           "token_memory = 1024\nkv_memory = \"1MiB\"\n",
       "c.toml");
   ASSERT_TRUE(cluster) << cluster.error().message;
@@ -77,12 +78,19 @@ TEST(ClusterFileTest, SomeKeysAreOfMachinesOfCoresOnly) {
   EXPECT_EQ(cluster->call_cpu_s, 2);
   EXPECT_EQ(cluster->models[0].prefill_pair_s, 1e-6);
   EXPECT_EQ(cluster->models[0].wake_token_s, 1e-4);
+  EXPECT_EQ(cluster->models[0].handover_token_s, 2e-4);
+  EXPECT_EQ(cluster->models[0].step_margin, 1.5);
   EXPECT_EQ(cluster->models[0].prefill.step_s, 0.125);
   EXPECT_EQ(cluster->models[0].token_bytes, 1024);
   EXPECT_EQ(cluster->models[0].kv_bytes, 1 << 20);
   EXPECT_NE(error_of(cores + model + "prefill_step_s = 1\n").find("prefill_step_s"),
             std::string::npos);
-  for (const std::string key : {"token_memory", "wake_token_s"}) {
+  for (const std::string margin : {"0.5", "3.5"}) {
+    EXPECT_NE(error_of(cores + model + "step_margin = " + margin + "\n").find("step_margin"),
+              std::string::npos);
+  }
+  for (const std::string key :
+       {"token_memory", "wake_token_s", "handover_token_s", "step_margin"}) {
     EXPECT_NE(error_of(std::string(kGood) + key + " = 1\n").find("need cores"), std::string::npos);
   }
   for (const std::string key : {"wake_s", "handover_s", "call_cpu_s"}) {

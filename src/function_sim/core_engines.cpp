@@ -106,9 +106,11 @@ double CoreEngines::plan_chunks(Engine& engine, double seconds, double limit, st
 // Returns the seconds of a step beyond those of its rows. REQUIRES: its chunks are planned.
 double CoreEngines::extra_seconds(const Engine& engine, Before before) const {
   if (before == Before::kSame) return 0;
-  if (before == Before::kOther) return to_seconds(options_.handover);
   std::int32_t tokens = 0;
   for (std::size_t i = 0; i < running(engine); ++i) tokens += engine.sequences[i].chunk;
+  if (before == Before::kOther) {
+    return to_seconds(options_.handover) + engine.times->handover_token_s * tokens;
+  }
   return to_seconds(options_.wake) + engine.times->wake_token_s * tokens;
 }
 
@@ -124,7 +126,7 @@ void CoreEngines::begin_step(TimePoint now, Before before) {
   double seconds = engine.times->decode_step_s + engine.times->decode_sequence_s * decodes;
   const Duration longest = ledger_.num_waiting() > 0 ? kSharedTurnStep : kLongestTurnStep;
   const double limit = decodes > 0 ? kStepToDecodes * seconds : to_seconds(longest);
-  seconds = plan_chunks(engine, seconds, limit / kStepMargin, kStepTokens - decodes);
+  seconds = plan_chunks(engine, seconds, limit / engine.times->step_margin, kStepTokens - decodes);
   seconds += extra_seconds(engine, before);
   step_begun_ = now;
   step_end_ = now + std::max(Duration(1), from_seconds(seconds));

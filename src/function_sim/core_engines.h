@@ -6,11 +6,12 @@
 // A step decodes all running sequences of an engine and computes chunks of its prompts beside them,
 // as `--token-budget follow` does: kStepTokens at most; beside decodes, a step takes at most three
 // times what they take, and without decodes kLongestTurnStep, or kSharedTurnStep while others wait.
-// It is planned shorter than that by kStepMargin, but its first chunk has kLeastChunk tokens.
+// It is planned shorter than that by the model's step_margin, but its first chunk has kLeastChunk
+// tokens.
 // A step takes the model's decode_step_s, decode_sequence_s for each decode, prefill_token_s for
 // each token of a prompt and prefill_pair_s for each pair of positions that these attend. The first
-// step of a turn takes `handover` more if another engine computed just before. If none did, it
-// takes `wake` more, and wake_token_s for each token of a prompt.
+// step of a turn takes `handover` more if another engine computed just before, and handover_token_s
+// for each token of a prompt. If none did, it takes `wake` and wake_token_s more.
 //
 // Owner: FunctionSimulation. One thread. Virtual time: the caller gives it, and it must not fall.
 #pragma once
@@ -32,9 +33,6 @@ class CoreEngines {
  public:
   static constexpr std::int32_t kStepTokens = 512;  // as the engine's default
   static constexpr std::int32_t kLeastChunk = 16;   // as TimeBudget::min_chunk
-  // The engine learns its margin from the noise of its steps (StepTimeCorrection). This one gives
-  // the chunks that real functions have beside up to four decodes (docs/serverless-simulation.md).
-  static constexpr double kStepMargin = 1.25;
 
   struct Options {
     Duration wake{0};

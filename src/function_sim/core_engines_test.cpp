@@ -73,6 +73,31 @@ TEST_F(CoreEnginesTest, TokensAreSlowerInTheFirstStepAfterARest) {
   EXPECT_NEAR(first_[1], first_[0] + 1 + 4, 1e-6);
 }
 
+// Its prompt finds another function's data in the caches.
+TEST_F(CoreEnginesTest, TokensAreSlowerInTheFirstStepAfterAnotherFunction) {
+  ModelTimes cold = plain_model();
+  cold.wake_token_s = 1e-3;
+  cold.handover_token_s = 1e-4;
+  engines_.add(0, 0, model_);
+  engines_.add(1, 1, cold);
+  submit(0, 0, 100, 1);
+  submit(1, 1, 40, 1);
+  run();
+  EXPECT_NEAR(first_[0], 0.5 + 1 + 10, 1e-6);
+  EXPECT_NEAR(first_[1], first_[0] + 0.25 + 1 + 2 * 4, 1e-6);
+}
+
+TEST_F(CoreEnginesTest, ALargerMarginMakesChunksShorter) {
+  ModelTimes noisy = plain_model();
+  noisy.step_margin = 1.5;
+  engines_.add(0, 0, noisy);
+  submit(0, 0, 10, 100);  // first token at 2.5 ms, then a step of 2 ms each
+  submit(3, 0, 100, 1);
+  run();
+  // From 4.5 ms on, a step takes up to 6 ms / 1.5 and so has 20 tokens.
+  EXPECT_NEAR(first_[1], 4.5 + 5 * 4, 1e-6);
+}
+
 TEST_F(CoreEnginesTest, APromptBesideDecodesIsCutToThreeTimesTheirStepLessTheMargin) {
   engines_.add(0, 0, model_);
   submit(0, 0, 10, 100);  // first token at 2.5 ms, then a step of 2 ms each
