@@ -40,14 +40,24 @@ std::size_t GapHistogram::bucket_of(double seconds) {
   return std::min(static_cast<std::size_t>(bucket), kBuckets - 1);
 }
 
+// A table, because exp2 would take most of the time of longer_than().
 double GapHistogram::upper_edge(std::size_t bucket) {
-  return kFirstEdge * std::exp2(static_cast<double>(bucket) / kBucketsPerDoubling);
+  static const auto edges = [] {
+    std::array<double, kBuckets> all{};
+    for (std::size_t i = 0; i < kBuckets; ++i) {
+      all[i] = kFirstEdge * std::exp2(static_cast<double>(i) / kBucketsPerDoubling);
+    }
+    return all;
+  }();
+  return edges[bucket];
 }
 
 void GapHistogram::add(Duration gap) {
   CHECK(gap.count() >= 0);
   const double seconds = to_seconds(gap);
-  counts_[bucket_of(seconds)] += 1;
+  const std::size_t bucket = bucket_of(seconds);
+  counts_[bucket] += 1;
+  longest_ = std::max(longest_, bucket);
   count_ += 1;
   sum_ += seconds;
   square_ += seconds * seconds;
@@ -75,7 +85,7 @@ Duration GapHistogram::quantile(double q) const {
 double GapHistogram::longer_than(double seconds) const {
   const std::size_t bucket = bucket_of(seconds);
   double longer = 0;
-  for (std::size_t i = bucket + 1; i < kBuckets; ++i) longer += static_cast<double>(counts_[i]);
+  for (std::size_t i = bucket + 1; i <= longest_; ++i) longer += static_cast<double>(counts_[i]);
   const double upper = upper_edge(bucket);
   const double lower = bucket == 0 ? 0 : upper_edge(bucket - 1);
   const double part = std::clamp((upper - seconds) / (upper - lower), 0.0, 1.0);

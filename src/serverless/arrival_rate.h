@@ -56,6 +56,7 @@ class GapHistogram {
   double longer_than(double seconds) const;      // number of gaps
 
   std::array<float, kBuckets> counts_{};
+  std::size_t longest_ = 0;  // the last bucket that has counted a gap
   double count_ = 0;
   double sum_ = 0;     // seconds
   double square_ = 0;  // of seconds
