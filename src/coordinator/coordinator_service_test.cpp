@@ -29,19 +29,21 @@ class HandClock final : public Clock {
   TimePoint now_{std::chrono::hours(1)};
 };
 
-std::string write_token(const std::string& text) {
+Result<BearerToken> load_token(const std::string& text) {
   const std::string path =
       testing::TempDir() + fmt::format("/coordinator_token_{}", static_cast<int>(getpid()));
   std::ofstream(path) << text;
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return path;
+  Result<BearerToken> token = BearerToken::load(path);
+  std::filesystem::remove(path);
+  return token;
 }
 
 class CoordinatorServiceTest : public testing::Test {
  protected:
   CoordinatorServiceTest()
       : state_({.budgets = {{"cpu", 1000}}}, clock_),
-        service_(state_, *BearerToken::load(write_token(kToken)), clock_, "1.2") {}
+        service_(state_, *load_token(kToken), clock_, "1.2") {}
 
   http::Response call(const std::string& method, const std::string& path, const std::string& body,
                       const std::string& token = kToken) {
@@ -147,12 +149,12 @@ TEST_F(CoordinatorServiceTest, DescribesItself) {
 
 TEST(BearerTokenTest, RefusesPoorTokens) {
   for (const char* text : {"", "short", "0123456789 abcdef0123", "0123456789abcde\xff\x31 23"}) {
-    const auto token = BearerToken::load(write_token(text));
+    const auto token = load_token(text);
     ASSERT_FALSE(token) << text;
     EXPECT_THAT(token.error().message, HasSubstr("16 to 1024 printable"));
   }
   EXPECT_FALSE(BearerToken::load("no such file"));
-  const auto token = BearerToken::load(write_token("  0123456789abcdef \r\nmore"));
+  const auto token = load_token("  0123456789abcdef \r\nmore");
   ASSERT_TRUE(token);
   EXPECT_EQ(token->header(), "Bearer 0123456789abcdef");
 }

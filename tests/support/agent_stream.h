@@ -35,7 +35,9 @@ inline BearerToken agent_token() {
       testing::TempDir() + "/agent_token_" + std::to_string(static_cast<int>(getpid()));
   std::ofstream(path) << kToken;
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return *BearerToken::load(path);
+  BearerToken token = *BearerToken::load(path);
+  std::filesystem::remove(path);
+  return token;
 }
 
 // AgentHub::Aside without another thread.
