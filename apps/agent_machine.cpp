@@ -23,23 +23,9 @@ AgentMachine::~AgentMachine() {
 }
 
 Status AgentMachine::load(const GatewayBackbone& backbone, const std::string& directory) {
-  Status status = load_one(backbone, directory);
-  if (!status && status.error().code == ErrorCode::kResourceExhausted && unload_all()) {
-    log_info(fmt::format("backbone '{}' has no room beside those before it, which leave memory",
-                         backbone.name));
-    status = load_one(backbone, directory);
-  }
-  return status;
-}
-
-bool AgentMachine::unload_all() {
-  bool any = false;
-  for (const auto& [name, loaded] : backbones_) {
-    if (!std::exchange(loaded->is_loaded, false)) continue;
-    loaded->model.unload();
-    any = true;
-  }
-  return any;
+  return startup_loads_.load(
+      backbone.name, [&] { return load_one(backbone, directory); },
+      [this, name = backbone.name] { backbones_.at(name)->model.unload(); });
 }
 
 Status AgentMachine::load_one(const GatewayBackbone& backbone, const std::string& directory) {

@@ -14,6 +14,7 @@
 #include "agents/agent_functions.h"
 #include "apps/isolated_model.h"
 #include "apps/serve_settings.h"
+#include "apps/startup_loads.h"
 #include "base/clock.h"
 #include "base/job_thread.h"
 #include "base/result.h"
@@ -35,7 +36,7 @@ class AgentMachine final : public AgentHost {
   // does not fit beside those that are loaded, these leave.
   Status load(const GatewayBackbone& backbone, const std::string& directory);
   // After the last load().
-  bool is_loaded(const std::string& backbone) const { return backbones_.at(backbone)->is_loaded; }
+  bool is_loaded(const std::string& backbone) const { return startup_loads_.is_loaded(backbone); }
   // All that were loaded.
   std::vector<AgentBackbone> backbones() const;
 
@@ -57,13 +58,10 @@ class AgentMachine final : public AgentHost {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     std::string digest;
-    bool is_loaded = true;          // by load()
     std::int64_t worker_bytes = 0;  // of the largest warm worker, as far as was seen
   };
 
   Status load_one(const GatewayBackbone& backbone, const std::string& directory);
-  // False: nothing was loaded.
-  bool unload_all();
   Result<Loaded*> find(const std::string& backbone) const;
   static Status add(const Loaded& loaded, const std::string& digest, const std::string& bytes);
 
@@ -72,6 +70,7 @@ class AgentMachine final : public AgentHost {
   TurnService& turns_;
   const Clock& clock_;
   std::map<std::string, std::unique_ptr<Loaded>> backbones_;
+  StartupLoads startup_loads_;
   // Last: they end before what they use.
   JobThread jobs_;
   JobThread adapter_jobs_;

@@ -1,7 +1,5 @@
 #include "apps/gateway_host.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -41,12 +39,9 @@ void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones, const std
   jobs_.add([this, backbones, path, done = std::move(done)] {
     Status status;
     for (const BackboneSpec& spec : backbones) {
-      status = load(spec);
-      if (!status && status.error().code == ErrorCode::kResourceExhausted && unload_all()) {
-        log_info(fmt::format("backbone '{}' has no room beside those before it, which leave memory",
-                             spec.name));
-        status = load(spec);
-      }
+      status = startup_loads_.load(
+          spec.name, [this, &spec] { return load(spec); },
+          [this, i = std::ssize(backbones_)] { at(static_cast<std::int32_t>(i)).model.unload(); });
       if (!status) {
         status = unloadable_backbone(path, spec, std::move(status).error());
         break;
@@ -56,18 +51,9 @@ void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones, const std
   });
 }
 
-bool GatewayHost::unload_all() {
-  bool any = false;
-  for (const auto& backbone : backbones_) {
-    if (!std::exchange(backbone->is_loaded, false)) continue;
-    backbone->model.unload();
-    any = true;
-  }
-  return any;
-}
-
 Status GatewayHost::load(const BackboneSpec& spec) {
   auto loaded = std::make_unique<Loaded>();
+  loaded->name = spec.name;
   StartupTimeline timeline(clock_);
   FunctionSettings functions = *settings_.functions;
   functions.warm_workers = 0;  // keep_workers() says when there are any

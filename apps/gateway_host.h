@@ -15,6 +15,7 @@
 #include "agents/agent_hub.h"
 #include "apps/isolated_model.h"
 #include "apps/serve_settings.h"
+#include "apps/startup_loads.h"
 #include "base/clock.h"
 #include "base/job_thread.h"
 #include "base/result.h"
@@ -53,7 +54,9 @@ class GatewayHost final : public InstanceHost {
 
   const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
   // At the end of load_all().
-  bool is_loaded(std::int32_t backbone) const { return at(backbone).is_loaded; }
+  bool is_loaded(std::int32_t backbone) const {
+    return startup_loads_.is_loaded(at(backbone).name);
+  }
   // The time that writing its weights took.
   Duration load_time(std::int32_t backbone) const { return at(backbone).load_time; }
 
@@ -80,10 +83,10 @@ class GatewayHost final : public InstanceHost {
 
  private:
   struct Loaded {
+    std::string name;
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     Duration load_time{0};
-    bool is_loaded = true;          // by load_all()
     std::int64_t worker_bytes = 0;  // of one, as far as was seen
   };
 
@@ -91,8 +94,6 @@ class GatewayHost final : public InstanceHost {
     return *backbones_[static_cast<std::size_t>(backbone)];
   }
   Status load(const BackboneSpec& spec);
-  // False: nothing was loaded.
-  bool unload_all();
 
   const ServeSettings& settings_;
   const FunctionModels& models_;
@@ -102,8 +103,9 @@ class GatewayHost final : public InstanceHost {
   const std::function<void()> wake_;
   AgentHub* agents_ = nullptr;  // null: there are none
   std::function<void(std::int32_t, Status)> loaded_;
-  // The thread adds to it in load_all(); the loop reads it after that.
+  // The thread adds to these in load_all(); the loop reads them after that.
   std::vector<std::unique_ptr<Loaded>> backbones_;
+  StartupLoads startup_loads_;
 
   std::atomic<std::int64_t> ending_kv_bytes_{0};
 
