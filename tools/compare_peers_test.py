@@ -249,7 +249,6 @@ class PauseTest(unittest.TestCase):
 class RunTest(unittest.TestCase):
     def run_with(self, folder, engines, *more):
         page = os.path.join(folder, "page.md")
-        os.makedirs(os.path.join(folder, "images"), exist_ok=True)
         if not os.path.exists(page):
             with open(page, "w", encoding="utf-8") as out:
                 out.write(f"{peer_table.BEGIN}\n{peer_table.END}\n")

@@ -114,6 +114,7 @@ def draw(figures):
 def write_picture(page, picture):
     with open(page, encoding="utf-8") as file:
         drawn = draw(Figures(file.read()))
+    os.makedirs(os.path.dirname(os.path.abspath(picture)), exist_ok=True)
     with open(picture, "w", encoding="utf-8") as out:
         out.write(drawn)
 
