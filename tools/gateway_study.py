@@ -102,19 +102,19 @@ class Gateway(ReadyServer):
         super().__init__([sluice, "gateway", "--config", path, "--usage", self.usage,
                           "--kv-cache-memory", "256MiB", *options])
 
-    def usage_rows(self):
+    def get(self, path):
+        """The body of an answer to the operator."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", "/v1/usage", headers={"Authorization": "Bearer " + ADMIN})
-        rows = json.load(connection.getresponse())["data"]
+        connection.request("GET", path, headers={"Authorization": "Bearer " + ADMIN})
+        body = connection.getresponse().read()
         connection.close()
-        return rows
+        return body
+
+    def usage_rows(self):
+        return json.loads(self.get("/v1/usage"))["data"]
 
     def metrics(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", "/metrics", headers={"Authorization": "Bearer " + ADMIN})
-        text = connection.getresponse().read().decode()
-        connection.close()
-        return text
+        return self.get("/metrics").decode()
 
     def cost(self):
         """All functions' cost, and the platform's."""
