@@ -11,7 +11,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -33,8 +32,6 @@
 
 namespace sluice {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The beginning of the names of an identity's segments.
 std::string prefix_of(const SegmentIdentity& identity) {
@@ -103,8 +100,7 @@ struct DiskTier::Impl {
     budget.open(options.folder + "/written", options.unix_time());
     RETURN_IF_ERROR(read_segments());
     // From a time when the folder might be larger.
-    remove_segments_after(options.folder, prefix,
-                          fs::path(path_of(segments.size() - 1)).filename().string());
+    remove_segments_after(options.folder, prefix, segment_name(prefix, segments.size() - 1));
     for (int i = 0; i < options.threads; ++i) {
       auto queue = make_read_queue(*options.io, options.uring && reads_at_once != 1,
                                    shape.page_bytes(), options.folder);
@@ -115,7 +111,7 @@ struct DiskTier::Impl {
   }
 
   std::string path_of(std::size_t segment) const {
-    return fmt::format("{}/{}{:06}{}", options.folder, prefix, segment, kSegmentSuffix);
+    return options.folder + "/" + segment_name(prefix, segment);
   }
 
   // Takes what can be read; all else is as if it were not there.

@@ -27,7 +27,7 @@ Error folder_error(const std::string& path, const char* what) {
 
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
 
-// "IDENTITY-NUMBER.segment", with 16 hexadecimal digits and at least 6 decimal ones.
+// Whether segment_name() may have made it.
 bool has_segment_name(std::string_view name) {
   constexpr std::size_t kIdentity = 16;
   constexpr std::size_t kDigits = 6;
@@ -51,6 +51,10 @@ Status check_room(const std::string& folder, std::uint64_t bytes, std::uint64_t 
       "the filesystem has {:.1f} MiB free, and a new file needs {:.1f} MiB, its {:.1f} MiB and the "
       "{:.1f} MiB that free=SIZE leaves; make room, or give --kv-disk a smaller SIZE or free=SIZE",
       mib(free), mib(bytes + left), mib(bytes), mib(left)));
+}
+
+std::string segment_name(std::string_view prefix, std::size_t number) {
+  return fmt::format("{}{:06}{}", prefix, number, kSegmentSuffix);
 }
 
 bool is_segment(const std::string& path) {

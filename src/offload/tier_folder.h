@@ -3,6 +3,7 @@
 // Functions; any thread. Errors name the folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,10 @@ inline constexpr std::string_view kSegmentSuffix = ".segment";
 // An answer that a stopping server has saved (server/resume_store.h).
 inline constexpr std::string_view kAnswerSuffix = ".resume";
 inline constexpr std::string_view kAnswerPartSuffix = ".resume.part";  // half written
+
+// A segment's file in the folder: the beginning is that of the segments of one identity, 16
+// hexadecimal digits and "-".
+std::string segment_name(std::string_view prefix, std::size_t number);
 
 // Whether a file has the name of a segment, of whatever identity, or begins as one does: a segment
 // whose beginning is damaged is one, too. Other files are never removed.
