@@ -3,22 +3,20 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "lending/lending_json.h"
 #include "tests/support/fake_exchange.h"
+#include "tests/support/load_token.h"
 
 namespace sluice {
 namespace {
 
+using test::kToken;
+using test::load_token;
 using testing::HasSubstr;
-
-constexpr const char* kToken = "0123456789abcdef0123";
 
 class HandClock final : public Clock {
  public:
@@ -28,16 +26,6 @@ class HandClock final : public Clock {
  private:
   TimePoint now_{std::chrono::hours(1)};
 };
-
-Result<BearerToken> load_token(const std::string& text) {
-  const std::string path =
-      testing::TempDir() + fmt::format("/coordinator_token_{}", static_cast<int>(getpid()));
-  std::ofstream(path) << text;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  Result<BearerToken> token = BearerToken::load(path);
-  std::filesystem::remove(path);
-  return token;
-}
 
 class CoordinatorServiceTest : public testing::Test {
  protected:

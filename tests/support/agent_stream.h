@@ -2,22 +2,17 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "agents/agent_frames.h"
 #include "membership/bearer_token.h"
 #include "tests/support/fake_exchange.h"
+#include "tests/support/load_token.h"
 
 namespace sluice::test {
-
-inline constexpr const char* kToken = "0123456789abcdef0123";
 
 // The commands that the stream has got since the last call.
 inline std::vector<AgentCommand> take_commands(FakeExchange& stream) {
@@ -30,15 +25,7 @@ inline std::vector<AgentCommand> take_commands(FakeExchange& stream) {
   return read;
 }
 
-inline BearerToken agent_token() {
-  const std::string path =
-      testing::TempDir() + "/agent_token_" + std::to_string(static_cast<int>(getpid()));
-  std::ofstream(path) << kToken;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  BearerToken token = *BearerToken::load(path);
-  std::filesystem::remove(path);
-  return token;
-}
+inline BearerToken agent_token() { return *load_token(kToken); }
 
 // AgentHub::Aside without another thread.
 inline void at_once(const std::function<void()>& work, const std::function<void()>& done) {
