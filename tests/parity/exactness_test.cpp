@@ -505,6 +505,53 @@ TEST_P(ExactnessTest, AttentionOfLongContextsIsIndependentOfTheBatch) {
   }
 }
 
+// Contexts of several spans of a CPU (1,024 keys), which many threads share if they have nothing
+// else to do.
+TEST_P(ExactnessTest, SpansOfAContextAreTheSameOnAnyThread) {
+  if (GetParam().name.rfind("cuda", 0) == 0) GTEST_SKIP() << "a GPU has no pool of threads";
+  struct Case {
+    DType kv;
+    std::int32_t heads, dim, window;
+  };
+  for (const Case& c :
+       {Case{DType::kF32, 2, 24, 0}, Case{DType::kF16, 4, 64, 1500}, Case{DType::kBF16, 4, 72, 0},
+        Case{DType::kBF16, 2, 128, 1100}, Case{DType::kBF16, 17, 32, 0}}) {
+    SCOPED_TRACE(dtype_name(c.kv) + std::to_string(c.window));
+    SplitMix64 rng(6);
+    const AttentionConfig config{.num_heads = c.heads,
+                                 .num_kv_heads = 1,
+                                 .head_dim = c.dim,
+                                 .block_size = 16,
+                                 .window = c.window,
+                                 .kv = c.kv};
+    constexpr std::int32_t kLength = 2600;
+    const auto sequence = random_sequence(config, kLength, rng);
+    const auto width = static_cast<std::size_t>(c.heads * c.dim);
+    std::vector<float> first;
+    for (Place& place : places_) {
+      const auto run = [&](const std::vector<AttentionRow>& rows) {
+        return run_attention(*place.device, *place.memory, config, rows, rng);
+      };
+      const auto alone = run({{&sequence, kLength - 1, 1}});
+      if (first.empty()) first = alone;
+      expect_same(alone, first, "on one thread and on more");
+      const auto in_chunk = run({{&sequence, kLength - 11, 11}});
+      expect_same(std::span(in_chunk).last(width), alone, "in a chunk");
+      const auto among_many = run(std::vector<AttentionRow>(7, {&sequence, kLength - 1, 1}));
+      for (std::size_t i = 0; i < 7; ++i) {
+        expect_same(std::span(among_many).subspan(i * width, width), alone, "one of many");
+      }
+      // The chunk's first rows see a span less than its last ones.
+      const auto across = run({{&sequence, 2040, 20}});
+      expect_same(std::span(across).subspan(7 * width, width), run({{&sequence, 2047, 1}}),
+                  "the last of a span");
+      expect_same(std::span(across).subspan(8 * width, width), run({{&sequence, 2048, 1}}),
+                  "the first of a span");
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_P(ExactnessTest, InfinitiesOfLaterTokensDoNotReachEarlierOnes) {
   SplitMix64 rng(77);
   constexpr std::int32_t kDim = 24;

@@ -6,7 +6,6 @@
 #include <new>
 
 #include "base/check.h"
-#include "device/cpu/attention_plan.h"
 #include "device/cpu/kernels/token_of.h"
 #include "device/cpu/reference/reference_ops.h"
 #include "device/cpu/row_count.h"
@@ -330,26 +329,53 @@ void FastOps::execute(const AttentionParams& p) {
   CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
   const auto* plan = static_cast<const AttentionPlan*>(p.plan);
   if (rows_in_use(p.seqs) == 0) return;
-  const std::int32_t heads_per_group = p.num_heads / p.num_kv_heads;
-  const std::int32_t heads_per_piece = std::min(heads_per_group, kernels::kMaxAttentionRows);
-  const std::int32_t pieces_per_group = (heads_per_group + heads_per_piece - 1) / heads_per_piece;
-  const std::int32_t pieces_per_item = p.num_kv_heads * pieces_per_group;
+  const AttentionHeads heads(p.num_heads, p.num_kv_heads);
   const std::int64_t bytes = plan->total_keys * p.num_kv_heads * p.head_dim *
                              static_cast<std::int64_t>(2 * size_of(p.kv.dtype));
-  split_tasks(
-      plan->num_items * pieces_per_item, bytes >= kMinParallelBytes, [&](int task, int worker) {
-        const AttentionItem& item = plan->items[task / pieces_per_item];
-        const std::int32_t part = task % pieces_per_item;
-        const std::int32_t kv_head = part / pieces_per_group;
-        const std::int32_t first = part % pieces_per_group * heads_per_piece;
-        kernels_.attention(p, {.seq = item.seq,
-                               .first_query = item.first_query,
-                               .num_queries = item.num_queries,
-                               .first_head = kv_head * heads_per_group + first,
-                               .num_heads = std::min(heads_per_piece, heads_per_group - first),
-                               .kv_head = kv_head,
-                               .scratch = scratch_.get() + worker * scratch_floats_});
-      });
+  split_tasks(plan->num_items * heads.pieces, bytes >= kMinParallelBytes,
+              [&](int task, int worker) {
+                const AttentionItem& item = plan->items[task / heads.pieces];
+                const std::int32_t index = task % heads.pieces;
+                const std::int32_t kv_head = index / heads.pieces_per_group;
+                const std::int32_t first = index % heads.pieces_per_group * heads.per_piece;
+                kernels::AttentionPiece piece{
+                    .seq = item.seq,
+                    .first_query = item.first_query,
+                    .num_queries = item.num_queries,
+                    .first_head = kv_head * heads.per_group + first,
+                    .num_heads = std::min(heads.per_piece, heads.per_group - first),
+                    .kv_head = kv_head,
+                    .first_key = item.first_key,
+                    .end_key = item.end_key,
+                    .scratch = scratch_.get() + worker * scratch_floats_};
+                if (!item.is_cut()) return kernels_.attention(p, piece);
+                add_part(p, item, piece, index);
+              });
+}
+
+// The thread that finishes the last part of a piece adds up its spans.
+void FastOps::add_part(const AttentionParams& p, const AttentionItem& item,
+                       kernels::AttentionPiece piece, std::int32_t index) {
+  auto* const plan = static_cast<std::byte*>(p.plan);
+  const auto* const header = static_cast<const AttentionPlan*>(p.plan);
+  auto* const counters = reinterpret_cast<std::int32_t*>(plan + header->counters_offset);
+  auto* const partials = reinterpret_cast<float*>(plan + header->partials_offset);
+  const std::int64_t span_floats =
+      kernels::span_sums_floats(piece.num_queries * piece.num_heads, p.head_dim);
+  const std::int64_t rows_before =
+      item.first_partial + std::int64_t{item.num_spans} * item.num_queries * piece.first_head;
+  float* const spans = partials + kernels::span_sums_floats(rows_before, p.head_dim);
+  const auto span_of = [](std::int32_t key) { return key / kernels::kAttentionSpan; };
+  piece.spans = spans + (span_of(piece.first_key) - item.first_span) * span_floats;
+  kernels_.attention(p, piece);
+  const std::int32_t done = span_of(piece.end_key - 1) + 1 - span_of(piece.first_key);
+  const std::atomic_ref<std::int32_t> counter(counters[item.first_counter + index]);
+  if (counter.fetch_add(done, std::memory_order_acq_rel) + done < item.num_spans) return;
+  counter.store(0, std::memory_order_relaxed);
+  piece.spans = spans;
+  piece.first_key = item.first_span * kernels::kAttentionSpan;
+  piece.end_key = (item.first_span + item.num_spans) * kernels::kAttentionSpan;
+  kernels_.add_attention_spans(p, piece);
 }
 
 void FastOps::execute(const GatedActivationParams& p) {
@@ -441,12 +467,11 @@ void FastOps::execute(const CopyBlocksParams& p) {
 void FastOps::execute(const SampleParams& p) { ReferenceOps().run(p); }
 
 AttentionPlanSize FastOps::attention_plan_size(const AttentionPlanLimits& limits) const {
-  const std::int64_t bytes = attention_plan_bytes(limits.max_tokens);
-  return {bytes, bytes};
+  return sluice::attention_plan_size(limits);
 }
 
 std::int64_t FastOps::plan_attention(const AttentionPlanParams& p) {
-  return write_attention_plan(p);
+  return write_attention_plan(p, pool_.size());
 }
 
 Work FastOps::attention_work(const AttentionPlanParams& p) const {

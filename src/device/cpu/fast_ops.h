@@ -10,6 +10,7 @@
 
 #include "base/function_ref.h"
 #include "base/thread_pool.h"
+#include "device/cpu/attention_plan.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/ops.h"
 
@@ -58,6 +59,9 @@ class FastOps final : public OpsBase<FastOps> {
   // Calls part(first, count) for parts of the rows of x, packed.
   void pack_parts(const TensorView& x, std::int32_t rows,
                   FunctionRef<void(std::int32_t, std::int32_t)> part);
+  // Adds up the keys of a part of a cut item, for one piece of its heads.
+  void add_part(const AttentionParams& p, const AttentionItem& item, kernels::AttentionPiece piece,
+                std::int32_t index);
   void multiply_gated(const GatedMatmulParams& p, std::int32_t first, std::int32_t count);
   // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;

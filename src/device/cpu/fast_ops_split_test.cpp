@@ -69,8 +69,13 @@ kernels::KernelTable noting_kernels(bool tiles) {
   table.gated_activation = [](const GatedActivationParams& p, std::int32_t begin,
                               std::int32_t end) { note_rows(5 * p.out.dims[1], begin, end); };
   table.attention = [](const AttentionParams& p, const kernels::AttentionPiece& piece) {
-    const auto keys = static_cast<double>(p.seq_lens[piece.seq]) * p.head_dim;
+    const auto keys = static_cast<double>(piece.end_key - piece.first_key) * p.head_dim;
     noted.add(4 * keys, 4 * keys * piece.num_queries * piece.num_heads);
+  };
+  table.add_attention_spans = [](const AttentionParams& p, const kernels::AttentionPiece& piece) {
+    const std::int32_t spans = (piece.end_key - piece.first_key) / kernels::kAttentionSpan;
+    const std::int32_t rows = piece.num_queries * piece.num_heads;
+    noted.add(4.0 * static_cast<double>(spans * kernels::span_sums_floats(rows, p.head_dim)), 0);
   };
   return table;
 }
@@ -184,8 +189,8 @@ class Layer {
     plan.cu_seqlens_q = starts_.data();
     plan.seq_lens = lengths_.data();
     plan.num_seqs = seqs;
-    std::vector<std::int64_t> memory(
-        static_cast<std::size_t>(attention_plan_bytes(rows_.capacity) / 8 + 1));
+    const std::int64_t bytes = attention_plan_size(plan.limits).device_bytes;
+    std::vector<std::int64_t> memory(static_cast<std::size_t>(bytes / 8 + 1));
     plan.plan = memory.data();
     ops_.plan_attention(plan);
     AttentionParams p;
@@ -247,10 +252,12 @@ INSTANTIATE_TEST_SUITE_P(
     Steps, WorkSplit,
     testing::Values(Case{"decode_small", kSmall, 1, 1, 512, true, {7, 20, 29}},
                     Case{"decode_small_rows", kSmall, 1, 1, 512, false, {7, 20, 32}},
+                    Case{"decode_small_long", kSmall, 1, 1, 32767, true, {7.4, 27, 50}},
                     Case{"decode_16_small", kSmall, 16, 1, 512, true, {7, 23, 38}},
                     Case{"prefill_small", kSmall, 1, 512, 0, true, {7.2, 26, 42}},
                     Case{"decode_large", kLarge, 1, 1, 512, true, {7.2, 27, 46}},
                     Case{"decode_large_rows", kLarge, 1, 1, 512, false, {7.2, 27, 50}},
+                    Case{"decode_large_long", kLarge, 1, 1, 32767, true, {7.4, 28, 49}},
                     Case{"decode_16_large", kLarge, 16, 1, 512, true, {7.2, 27, 47}},
                     Case{"prefill_large", kLarge, 1, 512, 0, true, {7.4, 28, 52}}),
     [](const auto& c) { return std::string(c.param.name); });

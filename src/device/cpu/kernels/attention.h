@@ -4,17 +4,20 @@
 // weights and values a word holds, and how two vectors of words are multiplied. With one F32
 // element in each (WordsOfF32), sums go along elements in order.
 //
-// Keys are processed in tiles that start at multiples of kAttentionTile positions. A tile's keys
+// Keys are processed in tiles that start at multiples of kAttentionTile positions, and added up
+// span by span (attention_totals.h). A tile's keys
 // are transposed into scratch ([word of d][key]), so that lanes are keys and a score is accumulated
 // along d in order; the output is accumulated along words of keys in order. The keys of a tile that
 // a query row sees, and so every operation on the row, depend only on the row's position and
-// window. They do not depend on its chunk, on other rows or on where blocks are stored. Keys that a
+// window. They do not depend on its chunk, on other rows, on where blocks are stored, or on which
+// thread computes a span. Keys that a
 // row may not see never enter its arithmetic, so nothing (not even a NaN) leaks from padding, stale
 // blocks or later tokens.
 //
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
+#include "device/cpu/kernels/attention_totals.h"
 #include "device/cpu/kernels/exp.h"
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
@@ -145,7 +148,6 @@ class AttentionRows {
   }
 
   SLUICE_INLINE int count() const { return rows_; }
-  SLUICE_INLINE std::int32_t end_position() const { return position_ + piece_.num_queries; }
   SLUICE_INLINE std::int32_t token_of(int row) const { return token_ + row / piece_.num_heads; }
   SLUICE_INLINE std::int64_t head_of(int row) const {
     return piece_.first_head + row % piece_.num_heads;
@@ -167,12 +169,10 @@ class AttentionRows {
     return end - tile < kAttentionTile ? end - tile : kAttentionTile;
   }
 
-  // Calls f(tile, low, high) for each tile of keys that any row sees: its first position, and the
-  // keys [low, high) of it that some row sees.
+  // Calls f(tile, low, high) for each tile of keys in [begin, end): its first position, and the
+  // keys [low, high) of it.
   template <class Function>
-  SLUICE_INLINE void for_each_tile(const Function& f) const {
-    const std::int32_t begin = first_visible(0);
-    const std::int32_t end = end_position();
+  SLUICE_INLINE static void for_each_tile(std::int32_t begin, std::int32_t end, const Function& f) {
     for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
          tile += kAttentionTile) {
       f(tile, begin > tile ? begin - tile : 0,
@@ -257,6 +257,9 @@ class AttentionRun {
  public:
   using S = typename Words::Simd;
   using F = typename S::F;
+  struct PowerOfE {
+    SLUICE_INLINE static F of(F x) { return exp<S>(x); }
+  };
 
   AttentionRun(const AttentionParams& p, const AttentionPiece& piece)
       : p_(p),
@@ -264,7 +267,8 @@ class AttentionRun {
         dim_(p.head_dim),
         padded_(static_cast<std::int32_t>(padded_head(p.head_dim))),
         place_(p, piece),
-        rows_(place_.count()) {
+        rows_(place_.count()),
+        totals_(piece, p.head_dim) {
     keys_ = piece.scratch;
     values_ = keys_ + std::int64_t{padded_} * kAttentionTile;
     queries_ = values_ + std::int64_t{padded_} * kAttentionTile;
@@ -277,20 +281,17 @@ class AttentionRun {
 
   void run() {
     load_queries();
-    const std::int32_t end = place_.end_position();
-    place_.for_each_tile([&](std::int32_t tile, int low, int high) {
-      place_.find_places(tile + low, tile + high, places_ + low);
-      next_count_ = end - tile - kAttentionTile;
-      if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
-      if (next_count_ > 0) {
-        place_.find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_,
-                           next_places_);
-      }
-      Words::with_kv(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
-      score_tile(low, high);
-      for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
-      weigh_tile(tile);
-    });
+    const auto add_keys = [&](std::int32_t begin, std::int32_t end) {
+      clear_sums();
+      place_.for_each_tile(
+          begin, end, [&](std::int32_t tile, int low, int high) { add_tile(tile, low, high); });
+    };
+    totals_.for_each_span(add_keys, [&](int row) { return sums_of(row); });
+    if (piece_.spans == nullptr) store_outputs();
+  }
+
+  void add_spans() {
+    totals_.add_stored();
     store_outputs();
   }
 
@@ -299,14 +300,36 @@ class AttentionRun {
     for (int r = 0; r < rows_; ++r) {
       const float* q = row_of<AsF32<S>>(p_.q, place_.token_of(r)) + place_.head_of(r) * dim_;
       float* query = queries_ + std::int64_t{r} * padded_;
-      float* output = outputs_ + std::int64_t{r} * padded_;
       for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
         Words::store_query(query, i, S::load(q + i, n...));
       });
+    }
+  }
+
+  void clear_sums() {
+    for (int r = 0; r < rows_; ++r) {
+      float* output = outputs_ + std::int64_t{r} * padded_;
       for (std::int32_t i = 0; i < padded_; i += S::kLanes) S::store(output + i, S::zero());
       largest_[r] = -__builtin_inff();
       sums_[r] = 0.0F;
     }
+  }
+
+  void add_tile(std::int32_t tile, int low, int high) {
+    place_.find_places(tile + low, tile + high, places_ + low);
+    next_count_ = piece_.end_key - tile - kAttentionTile;
+    if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
+    if (next_count_ > 0) {
+      place_.find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_, next_places_);
+    }
+    Words::with_kv(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
+    score_tile(low, high);
+    for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
+    weigh_tile(tile);
+  }
+
+  SLUICE_INLINE RowSums sums_of(int row) const {
+    return {{outputs_ + std::int64_t{row} * padded_}, largest_[row], sums_[row]};
   }
 
   // Rows of the next tile's keys or values, to be prefetched.
@@ -439,11 +462,12 @@ class AttentionRun {
     with_dtype<S>(p_.out.dtype, [&](auto out_as) {
       using Out = decltype(out_as);
       for (int r = 0; r < rows_; ++r) {
-        const F total = S::set1(sums_[r]);
-        const float* output = outputs_ + std::int64_t{r} * padded_;
+        const RowSums row = totals_.total(r, [&](int of) { return sums_of(of); });
+        const F sum = S::set1(row.sum);
         auto* out = row_of<Out>(p_.out, place_.token_of(r)) + place_.head_of(r) * dim_;
         for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
-          Out::store(out + i, S::div(S::load(output + i), total), n...);
+          const F output = S::add(S::load(row.outputs.first + i), S::zero());
+          Out::store(out + i, S::div(output, sum), n...);
         });
       }
     });
@@ -468,6 +492,7 @@ class AttentionRun {
   const std::int32_t padded_;
   const AttentionRows place_;
   const int rows_;
+  AttentionTotals<S, PowerOfE> totals_;
   // Rows of queries and weights, and columns of keys and values, are of words.
   float* keys_;                          // [D][kAttentionTile]
   float* values_;                        // [kAttentionTile][padded]
@@ -485,6 +510,10 @@ class AttentionRun {
 template <class S>
 void attention(const AttentionParams& p, const AttentionPiece& piece) {
   AttentionRun<WordsOfF32<S>>(p, piece).run();
+}
+template <class S>
+void add_attention_spans(const AttentionParams& p, const AttentionPiece& piece) {
+  AttentionRun<WordsOfF32<S>>(p, piece).add_spans();
 }
 
 // Whether units that multiply pairs of BF16 are used where there are any.

@@ -33,6 +33,9 @@ template <class S>
 class TileAttention {
  public:
   using F = typename S::F;
+  struct PowerOfTwo {
+    SLUICE_INLINE static F of(F x) { return power_of_two(x, 0xFFFF); }
+  };
 
   // REQUIRES: in_bf16(p).
   TileAttention(const AttentionParams& p, const AttentionPiece& piece)
@@ -40,7 +43,9 @@ class TileAttention {
         dim_(p.head_dim),
         padded_(static_cast<std::int32_t>(padded_head(p.head_dim))),
         scale_(p.scale * 1.44269504F),
+        piece_(piece),
         place_(p, piece),
+        totals_(piece, p.head_dim),
         row_tiles_((place_.count() + kTileRows - 1) / kTileRows) {
     queries_ = reinterpret_cast<std::uint16_t*>(piece.scratch);
     keys_ = queries_ + std::int64_t{padded_} * kMaxAttentionRows;
@@ -56,33 +61,25 @@ class TileAttention {
     static_assert(kMaxAttentionRows >= kAttentionTile);  // keys_ also holds the queries at first
     // Larger heads have more room left.
     static_assert(32 * (2 * kMaxAttentionRows + kAttentionTile / 2) +
-                      kTileRows * kAttentionTile * 5 / 2 + 5 * kMaxAttentionRows <=
+                      kTileRows * kAttentionTile * 5 / 2 + 5 * kMaxAttentionRows +
+                      span_sums_floats(kMaxAttentionRows, 32) <=
                   attention_scratch_floats(32));
   }
 
   void run() {
     const TileSession session;
     load_queries();
-    place_.for_each_tile([&](std::int32_t tile, int low, int high) {
-      place_.find_places(tile + low, tile + high, places_ + low);
-      load_keys(low, high);
-      const bool finite = load_values(low, high);
-      prefetch(tile + kAttentionTile);
-      for (int t = 0; t < row_tiles_; ++t) {
-        if (t % 2 == 0) score_two(t, low, high);
-        if (sees_all(t, tile)) {
-          softmax_rows<true>(t, tile);
-        } else {
-          softmax_rows<false>(t, tile);
-        }
-        scale_outputs(t);
-        if (finite) {
-          weigh(t);
-        } else {
-          weigh_rows_alone(t, tile, low, high);
-        }
-      }
-    });
+    const auto add_keys = [&](std::int32_t begin, std::int32_t end) {
+      clear_sums();
+      place_.for_each_tile(
+          begin, end, [&](std::int32_t tile, int low, int high) { add_tile(tile, low, high); });
+    };
+    totals_.for_each_span(add_keys, [&](int row) { return sums_of(row); });
+    if (piece_.spans == nullptr) store_outputs();
+  }
+
+  void add_spans() {
+    totals_.add_stored();
     store_outputs();
   }
 
@@ -96,8 +93,6 @@ class TileAttention {
     const int rows = place_.count();
     for (int r = 0; r < kMaxAttentionRows; ++r) {
       const bool real = r < rows;
-      largest_[r] = -__builtin_inff();
-      sums_[r] = 0.0F;
       first_[r] = real ? place_.first_visible(r) : 0;
       last_[r] = real ? place_.position_of(r) : -1;
     }
@@ -112,8 +107,46 @@ class TileAttention {
     }
     pack_rows<S>(matrix_view(keys_, DType::kBF16, rows, padded_, padded_), rows, 0, row_tiles_,
                  queries_);
-    const std::int64_t floats = std::int64_t{row_tiles_} * kTileRows * padded_;
-    for (std::int64_t i = 0; i < floats; i += S::kLanes) S::store(outputs_ + i, S::zero());
+  }
+
+  // Outputs are not cleared: the first tile writes them (outputs_written_).
+  void clear_sums() {
+    for (int r = 0; r < kMaxAttentionRows; r += S::kLanes) {
+      S::store(largest_ + r, S::set1(-__builtin_inff()));
+      S::store(sums_ + r, S::zero());
+    }
+    outputs_written_ = false;
+  }
+
+  void add_tile(std::int32_t tile, int low, int high) {
+    place_.find_places(tile + low, tile + high, places_ + low);
+    load_keys(low, high);
+    const bool finite = load_values(low, high);
+    prefetch(tile + kAttentionTile);
+    for (int t = 0; t < row_tiles_; ++t) {
+      if (t % 2 == 0) score_two(t, low, high);
+      if (sees_all(t, tile)) {
+        softmax_rows<true>(t, tile);
+      } else {
+        softmax_rows<false>(t, tile);
+      }
+      if (outputs_written_) {
+        scale_outputs(t);
+      } else if (!finite) {
+        clear_outputs(t);  // rows of it are written one by one
+      }
+      if (finite) {
+        weigh(t, outputs_written_);
+      } else {
+        weigh_rows_alone(t, tile, low, high);
+      }
+    }
+    outputs_written_ = true;
+  }
+
+  RowSums sums_of(int row) const {
+    const float* const first = outputs_of(row / kTileRows) + row % kTileRows * kTileRows;
+    return {{first, kTileRows}, largest_[row], sums_[row]};
   }
 
   // Finds the rows of each group of 16 keys: where they lie if they follow one another, or else a
@@ -178,7 +211,7 @@ class TileAttention {
 
   // Few rows wait for memory: blocks are scattered and too short for hardware prefetching.
   void prefetch(std::int32_t begin) {
-    const std::int32_t end = place_.end_position();
+    const std::int32_t end = piece_.end_key;
     if (row_tiles_ > 1 || begin >= end) return;
     std::int64_t places[kAttentionTile];
     const int count = end - begin < kAttentionTile ? end - begin : kAttentionTile;
@@ -323,6 +356,13 @@ class TileAttention {
     return S::as_floats(_mm512_permutexvar_epi16(places, halves));
   }
 
+  void clear_outputs(int row_tile) {
+    float* const outputs = outputs_of(row_tile);
+    for (std::int32_t i = 0; i < padded_ * kTileRows; i += S::kLanes) {
+      S::store(outputs + i, S::zero());
+    }
+  }
+
   void scale_outputs(int row_tile) {
     const int row = row_tile * kTileRows;
     const F factors = S::load(factors_ + row);
@@ -337,26 +377,32 @@ class TileAttention {
     }
   }
 
-  // Adds the weighted values of a tile: to all rows, or to row `only` of the 16.
-  void weigh(int row_tile, int only = -1) const {
+  // Adds the weighted values of a tile to what is `written`: to all rows, or to row `only` of
+  // the 16.
+  void weigh(int row_tile, bool written, int only = -1) const {
     float* const outputs = outputs_of(row_tile);
     load_tile<4>(weights_, kTileRowBytes);
     load_tile<5>(weights_ + kTileHalves, kTileRowBytes);
     std::int32_t i = 0;
-    for (; i + 4 * kTileRows <= padded_; i += 4 * kTileRows) weigh_columns<4>(outputs, i, only);
-    if (i < padded_) weigh_columns<2>(outputs, i, only);
+    for (; i + 4 * kTileRows <= padded_; i += 4 * kTileRows)
+      weigh_columns<4>(outputs, i, written, only);
+    if (i < padded_) weigh_columns<2>(outputs, i, written, only);
   }
 
   // The sums of 16 dimensions are in each of `count` registers, from dimension i on.
   template <int count>
-  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, int only) const {
+  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, bool written, int only) const {
     const std::uint16_t* const values = values_ + i / kTileRows * kTileHalves;
     float* const output = outputs + i * kTileRows;
     const std::int64_t next_step = value_step();
     constexpr int kFloats = kTileRows * kTileRows;
     repeat<count>([=](auto column) {
       constexpr int kColumn = decltype(column)::value;
-      load_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
+      if (written) {
+        load_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
+      } else {
+        clear_tile<kColumn>();
+      }
     });
     repeat<2 * count>([=](auto product) {
       constexpr int kStep = decltype(product)::value / count;
@@ -383,7 +429,7 @@ class TileAttention {
     const int first = row_tile * kTileRows;
     for (int r = 0; r < kTileRows && first + r < place_.count(); ++r) {
       load_values(place_.low_of(first + r, tile), place_.high_of(first + r, tile));
-      weigh(row_tile, r);
+      weigh(row_tile, true, r);
     }
     load_values(low, high);
   }
@@ -397,17 +443,20 @@ class TileAttention {
     with_dtype<S>(p_.out.dtype, [&](auto out_as) {
       using Out = decltype(out_as);
       for (int r = 0; r < place_.count(); ++r) {
-        const F total = S::set1(sums_[r]);
-        const float* const from = outputs_of(r / kTileRows) + r % kTileRows * kTileRows;
+        const RowSums row = totals_.total(r, [&](int of) { return sums_of(of); });
+        const F sum = S::set1(row.sum);
+        const auto vector = [&](std::int32_t i) {
+          return S::add(S::load(row.outputs.first + i * row.outputs.stride), S::zero());
+        };
         for (std::int32_t i = 0; i < padded_; i += kDepth) {
-          const F a = S::load(from + i * kTileRows);
-          const F b = S::load(from + (i + kTileRows) * kTileRows);
+          const F a = vector(i);
+          const F b = vector(i + kTileRows);
           S::store(output + i, _mm512_permutex2var_ps(a, first, b));
           S::store(output + i + kTileRows, _mm512_permutex2var_ps(a, second, b));
         }
         auto* out = row_of<Out>(p_.out, place_.token_of(r)) + place_.head_of(r) * dim_;
         for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
-          Out::store(out + i, S::div(S::load(output + i), total), n...);
+          Out::store(out + i, S::div(S::load(output + i), sum), n...);
         });
       }
     });
@@ -428,7 +477,9 @@ class TileAttention {
   const std::int32_t dim_;
   const std::int32_t padded_;
   const float scale_;  // of scores, to base 2
+  const AttentionPiece& piece_;
   const AttentionRows place_;
+  AttentionTotals<S, PowerOfTwo> totals_;
   const int row_tiles_;
   std::uint16_t* queries_;  // packed
   std::uint16_t* keys_;     // [kAttentionTile][padded]: copies
@@ -441,6 +492,7 @@ class TileAttention {
   float* factors_;
   std::int32_t* first_;  // position that the row sees
   std::int32_t* last_;
+  bool outputs_written_ = false;  // of the span
   std::int64_t places_[kAttentionTile];
   LeftRows groups_[kGroups];
 };
@@ -451,6 +503,14 @@ void attention_tiles(const AttentionParams& p, const AttentionPiece& piece) {
     TileAttention<S>(p, piece).run();
   } else {
     attention<S>(p, piece);
+  }
+}
+template <class S>
+void add_tile_spans(const AttentionParams& p, const AttentionPiece& piece) {
+  if (in_bf16(p)) {
+    TileAttention<S>(p, piece).add_spans();
+  } else {
+    add_attention_spans<S>(p, piece);
   }
 }
 

@@ -74,10 +74,19 @@ struct AttentionPiece {
   std::int32_t first_head = 0;
   std::int32_t num_heads = 0;  // num_queries * num_heads <= kMaxAttentionRows
   std::int32_t kv_head = 0;
+  // Positions of the keys to be added up: of all that a query sees, or of some spans.
+  std::int32_t first_key = 0;
+  std::int32_t end_key = 0;
+  // Null: the sums of all keys are the output. Else the sums of each span are written here, from
+  // that of first_key on, span_sums_floats() for each, or read from here.
+  float* spans = nullptr;
   float* scratch = nullptr;  // attention_scratch_floats(head_dim), 64-byte aligned
 };
-// Keys of one tile. Tiles start at multiples of it, counted from position 0.
+// Keys of one tile. Tiles start at multiples of it, counted from position 0; so do spans, whose
+// sums are added up in order (attention_totals.h).
 inline constexpr std::int32_t kAttentionTile = 64;
+inline constexpr std::int32_t kAttentionSpan = 1024;
+static_assert(kAttentionSpan % kAttentionTile == 0);
 inline constexpr std::int32_t kMaxAttentionRows = 128;
 inline constexpr std::int32_t kMaxHeadDim = 512;
 inline constexpr std::int32_t kMaxLanes = 16;
@@ -86,10 +95,15 @@ inline constexpr std::int32_t kMaxLanes = 16;
 SLUICE_INLINE constexpr std::int64_t padded_head(std::int64_t head_dim) {
   return (head_dim + 2 * kMaxLanes - 1) / (2 * kMaxLanes) * (2 * kMaxLanes);
 }
-// K tile, V tile, queries, outputs, scores, and maximum, sum and factor of each row.
+// Weighted values, maximum and sum of weights of each row, of one span or of all.
+SLUICE_INLINE constexpr std::int64_t span_sums_floats(std::int64_t rows, std::int64_t head_dim) {
+  return rows * (padded_head(head_dim) + 2);
+}
+// K tile, V tile, queries, outputs, scores, and maximum, sum and factor of each row; totals.
 SLUICE_INLINE constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
   return padded_head(head_dim) * (2 * kAttentionTile + 2 * kMaxAttentionRows) +
-         std::int64_t{kMaxAttentionRows} * kAttentionTile + 3 * kMaxAttentionRows;
+         std::int64_t{kMaxAttentionRows} * kAttentionTile + 3 * kMaxAttentionRows +
+         span_sums_floats(kMaxAttentionRows, head_dim);
 }
 
 // Columns [col_begin, col_end) of one module, for some tokens that share an adapter. Strides in
@@ -153,6 +167,8 @@ struct KernelTable {
   void (*gated_activation)(const GatedActivationParams&, std::int32_t begin, std::int32_t end);
   void (*gather_rows)(const GatherRowsParams&, std::int32_t begin, std::int32_t end);
   void (*attention)(const AttentionParams&, const AttentionPiece&);
+  // Adds up the spans of a piece and writes the output.
+  void (*add_attention_spans)(const AttentionParams&, const AttentionPiece&);
   void (*lora_expand)(const LoraExpandPiece&);
 };
 

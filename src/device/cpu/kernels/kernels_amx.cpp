@@ -34,6 +34,7 @@ const KernelTable& amx_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_bf16_kernels();
     table.attention = attention_tiles<Avx512>;
+    table.add_attention_spans = add_tile_spans<Avx512>;
     table.pack_rows = pack_tokens<Avx512>;
     table.packed_matmul = packed_matmul;
     return table;

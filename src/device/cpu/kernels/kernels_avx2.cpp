@@ -40,6 +40,7 @@ const KernelTable& avx2_kernels() {
       .gated_activation = gated_activation_rows<Avx2>,
       .gather_rows = gather_rows<Avx2>,
       .attention = attention<Avx2>,
+      .add_attention_spans = add_attention_spans<Avx2>,
       .lora_expand = lora_expand<Avx2>,
   };
   return kTable;

@@ -40,6 +40,7 @@ const KernelTable& avx512_kernels() {
       .gated_activation = gated_activation_rows<Avx512>,
       .gather_rows = gather_rows<Avx512>,
       .attention = attention<Avx512>,
+      .add_attention_spans = add_attention_spans<Avx512>,
       .lora_expand = lora_expand<Avx512>,
   };
   return kTable;

@@ -297,6 +297,11 @@ void attention_of_pairs(const AttentionParams& p, const AttentionPiece& piece) {
   AttentionRun<WordsOfBf16<Avx512Bf16>>(p, piece).run();
 }
 
+void add_spans_of_pairs(const AttentionParams& p, const AttentionPiece& piece) {
+  if (!in_bf16(p)) return avx512_vnni_kernels().add_attention_spans(p, piece);
+  AttentionRun<WordsOfBf16<Avx512Bf16>>(p, piece).add_spans();
+}
+
 // `InRegisters`: widens blocks while it multiplies them by at most so many rows as its tile has.
 template <class Blocks, class InRegisters = NoRegisters>
 void matmul_block_pairs(const MatmulPiece& p) {
@@ -314,6 +319,7 @@ const KernelTable& avx512_bf16_kernels() {
     KernelTable table = avx512_vnni_kernels();
     table.pass = kPairsPass;
     table.attention = attention_of_pairs;
+    table.add_attention_spans = add_spans_of_pairs;
     table.matmul_bf16_bf16 = matmul_pairs;
     table.matmul_bf16_f8 = matmul_f8_pairs;
     table.matmul_bf16_i4 = matmul_few_or<LinesOfI4, matmul_block_pairs<BlocksOfI4>>;
