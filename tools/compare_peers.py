@@ -131,7 +131,16 @@ class Comparison:
             self.run_servers(model, keys)
 
     def run_servers(self, model, keys):
-        started = self.opened(model, "bf16", keys, lambda engine, path: engine.serve(path))
+        def warm_server(engine, path):
+            server = engine.serve(path)
+            try:
+                peer_http.warm(server, self.seed())
+            except (OSError, peer_engines.Unavailable):
+                server.stop()
+                raise
+            return server
+
+        started = self.opened(model, "bf16", keys, warm_server)
         kinds = [kind for kind in ("gap", "chats")
                  if any(key.endswith(pair) for key in keys for pair in HTTP_PAIRS[kind])]
 

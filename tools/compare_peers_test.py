@@ -313,13 +313,23 @@ class RunTest(unittest.TestCase):
         for engine in engines:
             engine.serve = lambda _, name=engine.name: FakeServer(name, events)
         with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(peer_http, "warm", lambda server, _: events.append("warm")), \
                 mock.patch.object(peer_http, "chats", lambda _, server, *__: (
                     events.append(f"chats of {server.name}"), (2.0, 0.5))[1]):
             page = self.run_with(folder, engines, "--only", "0.6b/http/chats", "--rounds", "1")
-        self.assertEqual(events, ["Sluice", "Sluice waits", "A", "A waits",
+        self.assertEqual(events, ["Sluice", "warm", "Sluice waits", "A", "warm", "A waits",
                                   "Sluice goes on", "chats of Sluice", "Sluice waits",
                                   "A goes on", "chats of A", "A waits", "end", "end"])
         self.assertIn("| 2.00 | 2.00 | 1.00 | 1 |", page)
+
+    def test_a_server_that_fails_while_it_warms_up_is_ended(self):
+        events = []
+        engines = [FakeEngine("Sluice", 1.0)]
+        engines[0].serve = lambda _: FakeServer("Sluice", events)
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(peer_http, "stream", side_effect=OSError("refused")):
+            self.run_with(folder, engines, "--only", "0.6b/http/gap", "--rounds", "1")
+        self.assertEqual(events, ["Sluice", "end"])
 
     def test_results_are_saved_after_each_figure(self):
         class Interrupted(FakeEngine):

@@ -15,6 +15,7 @@ LONG_PROMPT = 1500
 STREAM_TOKENS = 1500  # of the stream beside it: more than it can need
 CALM_TOKENS = 8       # of the stream, before the prompt is sent and after its first token
 START_TOKENS = 16     # of the prompt that ends a start
+WARM_REST_S = 10
 LIMIT_S = 120
 
 
@@ -46,6 +47,14 @@ def longest_gap(times, begin, end):
     """The longest of the gaps that touch [begin, end], in seconds."""
     return max(after - before for before, after in zip(times, times[1:])
                if after >= begin and before <= end)
+
+
+def warm(server, seed):
+    """Sends a server two prompts and lets it rest, because engines compile kernels and move weights
+    at first. Starts are measured without this."""
+    for length in (64, LONG_PROMPT):
+        stream(server.url, completion(server, length, seed, 4), lambda: True)
+    time.sleep(WARM_REST_S)
 
 
 class Stall:
