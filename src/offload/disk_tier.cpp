@@ -466,7 +466,7 @@ struct DiskTier::Impl {
   int reading = 0;  // those of them that are loads
   std::deque<Job> loads;
   std::deque<Job> saves;
-  SavePace pace{options.save_rests};
+  SavePace pace{options.save_rests, SavePace::real_clocks()};
   std::vector<TierMove> ended;
   WriteBudget budget;
   std::vector<PageRecord> records;  // by page; without a name: nothing

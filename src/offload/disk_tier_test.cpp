@@ -101,7 +101,7 @@ class DiskTierPaceTest : public DiskTierTest {
 
   DiskTierPaceTest() {
     DiskTier::Options made = options();
-    made.save_rests = 1 << 30;
+    made.save_rests = 1 << 24;
     made.io = std::make_shared<BusyIo>();
     tier_ = open(made);
     for (std::uint64_t i = 0; i < 3; ++i) blocks_.push_back(block(100 + i));

@@ -4,8 +4,8 @@
 
 namespace sluice {
 
-MoveQueue::MoveQueue(Run run, int save_rests)
-    : run_(std::move(run)), pace_(save_rests), thread_([this] { run_all(); }) {}
+MoveQueue::MoveQueue(Run run, int save_rests, const SavePace::Clocks& clocks)
+    : run_(std::move(run)), pace_(save_rests, clocks), thread_([this] { run_all(); }) {}
 
 MoveQueue::~MoveQueue() {
   {

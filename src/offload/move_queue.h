@@ -31,8 +31,9 @@ struct QueuedMove {
 class MoveQueue {
  public:
   using Run = std::function<Status(const QueuedMove&)>;
-  // `save_rests`: of SavePace; 0: saves do not rest. REQUIRES: what `run` uses outlives the queue.
-  MoveQueue(Run run, int save_rests);
+  // `save_rests` and `clocks`: of SavePace; 0: saves do not rest. REQUIRES: the clocks, and what
+  // `run` uses, outlive the queue.
+  MoveQueue(Run run, int save_rests, const SavePace::Clocks& clocks = SavePace::real_clocks());
   // Ends the move that has begun; drops the others.
   ~MoveQueue();
   MoveQueue(const MoveQueue&) = delete;

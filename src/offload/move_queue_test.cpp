@@ -6,22 +6,26 @@
 
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/support/cpu_time.h"
 
 namespace sluice {
 namespace {
 
-// With rests longer than the test, a second save begins only when something ends the rest.
+// The CPU time of a save is what the test says, and no time passes for rests: a save that has to
+// rest begins only when something ends the rest.
 class MoveQueueTest : public testing::Test {
  protected:
-  static constexpr int kLong = 1 << 30;
+  static constexpr int kRests = 8;
 
-  static Status work_for(Duration time) {
-    test::take_cpu_time(time);
-    return {};
+  // A move of so much CPU time. It is the queue's thread that runs it.
+  MoveQueue::Run take(Duration cpu_time) {
+    return [this, cpu_time](const QueuedMove& /*move*/) {
+      cpu_.advance(cpu_time);
+      return Status{};
+    };
   }
-  // A whole turn.
-  static Status work(const QueuedMove& /*move*/) { return work_for(SavePace::kTurn); }
+  SavePace::Clocks clocks() const { return {cpu_, time_}; }
   static void add_save(MoveQueue& queue, std::uint64_t id, SaveHaste haste = SaveHaste::kEasy) {
     static const std::byte block{};
     queue.add({id, {.name = {}, .tenant = {}, .haste = haste}, nullptr, &block});
@@ -41,13 +45,15 @@ class MoveQueueTest : public testing::Test {
     return ids;
   }
 
+  ManualClock cpu_;
+  ManualClock time_;
   std::vector<TierMove> ended_;
 };
 
 using Ids = std::vector<std::uint64_t>;
 
 TEST_F(MoveQueueTest, SavesRestBetweenEachOtherAndLoadsDoNot) {
-  MoveQueue queue(work, kLong);
+  MoveQueue queue(take(SavePace::kTurn), kRests, clocks());
   add_save(queue, 1);
   add_save(queue, 2);
   ASSERT_EQ(ended(queue, 1), Ids{1});
@@ -58,7 +64,7 @@ TEST_F(MoveQueueTest, SavesRestBetweenEachOtherAndLoadsDoNot) {
 
 TEST_F(MoveQueueTest, ASaveThatIsAwaitedEndsTheRestOfThoseBeforeIt) {
   for (const SaveHaste haste : {SaveHaste::kIdle, SaveHaste::kAwaited}) {
-    MoveQueue queue(work, kLong);
+    MoveQueue queue(take(SavePace::kTurn), kRests, clocks());
     ended_.clear();
     add_save(queue, 1);
     add_save(queue, 2);
@@ -69,47 +75,52 @@ TEST_F(MoveQueueTest, ASaveThatIsAwaitedEndsTheRestOfThoseBeforeIt) {
 }
 
 TEST_F(MoveQueueTest, AFlushWaitsForNoRest) {
-  MoveQueue queue(work, kLong);
+  MoveQueue queue(take(SavePace::kTurn), kRests, clocks());
   for (std::uint64_t id = 1; id <= 3; ++id) add_save(queue, id);
   EXPECT_TRUE(queue.flush(std::chrono::seconds(10)));
   EXPECT_EQ(ended(queue, 3), (Ids{1, 2, 3}));
 }
 
 TEST_F(MoveQueueTest, TheEndWaitsForNoRest) {
-  MoveQueue queue(work, kLong);
+  MoveQueue queue(take(SavePace::kTurn), kRests, clocks());
   add_save(queue, 1);
   add_save(queue, 2);
   EXPECT_EQ(ended(queue, 1), Ids{1});
 }
 
-TEST_F(MoveQueueTest, SavesRestForAMultipleOfTheirTime) {
-  const ThreadCpuClock cpu;
-  Duration before_last{0};
-  Duration last{0};
-  const auto begun = std::chrono::steady_clock::now();
-  MoveQueue queue(
-      [&](const QueuedMove& move) {
-        before_last += last;
-        const TimePoint start = cpu.now();
-        const Status status = work(move);
-        last = cpu.now() - start;
-        return status;
-      },
-      8);
+TEST_F(MoveQueueTest, ARestEndsByItself) {
+  const SystemClock time;
+  MoveQueue queue(take(SavePace::kTurn), kRests, {cpu_, time});
+  const TimePoint begun = time.now();
   for (std::uint64_t id = 1; id <= 20; ++id) add_save(queue, id);
   EXPECT_EQ(ended(queue, 20).size(), 20U);
-  EXPECT_GE(std::chrono::steady_clock::now() - begun, 8 * before_last);
+  EXPECT_GE(time.now() - begun, 19 * kRests * SavePace::kTurn);
+}
+
+// By the clocks of tiers: the rest of the first save takes at least kLong times as long as it.
+TEST_F(MoveQueueTest, CountsTheCpuTimeOfSaves) {
+  constexpr int kLong = 1 << 24;
+  MoveQueue queue(
+      [](const QueuedMove& /*move*/) {
+        test::take_cpu_time(SavePace::kTurn);
+        return Status{};
+      },
+      kLong);
+  add_save(queue, 1);
+  add_save(queue, 2);
+  EXPECT_EQ(ended(queue, 1), Ids{1});
+  EXPECT_EQ(ended(queue, 2, 5), Ids{1});
 }
 
 TEST_F(MoveQueueTest, ShortSavesRestTogether) {
-  MoveQueue queue([](const QueuedMove& /*move*/) { return work_for(SavePace::kTurn / 4); }, kLong);
+  MoveQueue queue(take(SavePace::kTurn / 4), kRests, clocks());
   for (std::uint64_t id = 1; id <= 10; ++id) add_save(queue, id);
   EXPECT_EQ(ended(queue, 4), (Ids{1, 2, 3, 4}));
   EXPECT_EQ(ended(queue, 5, 5), (Ids{1, 2, 3, 4}));
 }
 
 TEST_F(MoveQueueTest, WithoutAPaceSavesDoNotRest) {
-  MoveQueue queue(work, 0);
+  MoveQueue queue(take(SavePace::kTurn), 0, clocks());
   for (std::uint64_t id = 1; id <= 20; ++id) add_save(queue, id);
   EXPECT_EQ(ended(queue, 20).size(), 20U);
 }

@@ -14,7 +14,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 
+#include "base/clock.h"
 #include "base/work_pace.h"
 
 namespace sluice {
@@ -26,11 +28,22 @@ class SavePace {
 
   struct Save {
     bool rests = false;
-    TimePoint begun;  // CPU time of its thread
+    TimePoint begun;  // by Clocks::cpu
   };
 
-  // 0: no rests, and any number of saves at a time.
-  explicit SavePace(int rests) : rests_(rests) {}
+  struct Clocks {
+    const Clock& cpu;   // the CPU time of the calling thread
+    const Clock& time;  // of rests
+  };
+  static Clocks real_clocks() {
+    static const ThreadCpuClock cpu;
+    static const SystemClock time;
+    return {cpu, time};
+  }
+
+  // `rests`: a rest takes so many times the CPU time of the turn before it. 0: no rests, and any
+  // number of saves at a time. REQUIRES: the clocks outlive this.
+  SavePace(int rests, const Clocks& clocks) : rests_(rests), clocks_(clocks) {}
 
   // Saves do not rest until none waits. False: that was so already. The owner tells all threads.
   bool hurry() {
@@ -41,7 +54,7 @@ class SavePace {
 
   bool may_begin(std::size_t waiting) const {
     if (waiting == 0) return false;
-    return hurrying_ || rests_ == 0 || (!under_way_ && Steady::now() >= rest_until_);
+    return hurrying_ || rests_ == 0 || (!under_way_ && clocks_.time.now() >= rest_until_);
   }
   // Whether one more save needs a thread to be woken: a thread that rests, or that saves, looks for
   // the next one itself.
@@ -50,7 +63,7 @@ class SavePace {
   }
   // `left`: the saves that still wait.
   Save begin(std::size_t left) {
-    const Save save{!hurrying_ && rests_ > 0, cpu_.now()};
+    const Save save{!hurrying_ && rests_ > 0, clocks_.cpu.now()};
     under_way_ |= save.rests;
     if (left == 0) hurrying_ = false;
     return save;
@@ -58,35 +71,43 @@ class SavePace {
   void end(const Save& save) {
     if (!save.rests) return;
     under_way_ = false;
-    turn_ += cpu_.now() - save.begun;
+    turn_ += clocks_.cpu.now() - save.begun;
     if (turn_ < kTurn) return;
-    rest_until_ = Steady::now() + turn_ * rests_;
+    rest_until_ = clocks_.time.now() + turn_ * rests_;
     turn_ = Duration{0};
+  }
+
+  // The time until the next save may begin. Nothing: only news can say, because no save waits, or
+  // the thread of the save under way looks for the next one itself.
+  std::optional<Duration> until_next(std::size_t waiting) const {
+    if (may_begin(waiting)) return Duration{0};
+    if (waiting == 0 || under_way_) return std::nullopt;
+    return rest_until_ - clocks_.time.now();
   }
 
   // Returns when there is other work, or a save may begin.
   template <class OtherWork, class Waiting>
   void wait(std::condition_variable& news, std::unique_lock<std::mutex>& lock, OtherWork other_work,
             Waiting waiting) const {
-    while (!other_work() && !may_begin(waiting())) {
-      // The thread of the save under way looks for the next one itself.
-      if (waiting() == 0 || under_way_) {
+    while (!other_work()) {
+      const std::optional<Duration> time = until_next(waiting());
+      if (!time) {
         news.wait(lock);
+      } else if (*time > Duration{0}) {
+        news.wait_for(lock, *time);
       } else {
-        news.wait_until(lock, rest_until_);
+        return;
       }
     }
   }
 
  private:
-  using Steady = std::chrono::steady_clock;
-
   const int rests_;
-  const ThreadCpuClock cpu_;
+  const Clocks clocks_;
   bool hurrying_ = false;
   bool under_way_ = false;  // a save that rests afterwards
   Duration turn_{0};        // CPU time of such saves since the last rest
-  Steady::time_point rest_until_;
+  TimePoint rest_until_;
 };
 
 }  // namespace sluice
