@@ -9,6 +9,7 @@ namespace sluice {
 int exit_code_for(const Error& error) {
   switch (error.code) {
     case ErrorCode::kInvalidArgument:
+    case ErrorCode::kContextLength:
     case ErrorCode::kUnsupported: return kExitUsage;
     case ErrorCode::kCancelled: return kExitInterrupted;
     default: return kExitError;

@@ -20,6 +20,7 @@ CodeInfo info(ErrorCode code) {
     case ErrorCode::kUnsupported: return {"unsupported", 501};
     case ErrorCode::kUnavailable: return {"unavailable", 503};
     case ErrorCode::kDeadlineExceeded: return {"deadline_exceeded", 504};
+    case ErrorCode::kContextLength: return {"context_length_exceeded", 400};
   }
   check_failed(__FILE__, __LINE__, "unknown ErrorCode");
 }

@@ -1,6 +1,6 @@
 // Result<T>: a value or an Error, for everything whose failure has a cause outside the program.
-// Errors name the file or field and say what value or action is expected. Codes map 1:1 to HTTP
-// statuses. Values: plain, copyable; any thread.
+// Errors name the file or field and say what value or action is expected. Each code has one HTTP
+// status. Values: plain, copyable; any thread.
 #pragma once
 
 #include <string>
@@ -19,6 +19,7 @@ enum class ErrorCode {
   kUnsupported,        // 501
   kUnavailable,        // 503
   kDeadlineExceeded,   // 504
+  kContextLength,      // 400: the request can never run, because it is too long
 };
 
 // "invalid_argument" and so on; stable, for logs and JSON.
@@ -34,6 +35,9 @@ struct [[nodiscard]] Error {
 
 inline Error invalid_argument(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+inline Error context_length_exceeded(std::string message) {
+  return {ErrorCode::kContextLength, std::move(message)};
 }
 inline Error not_found(std::string message) { return {ErrorCode::kNotFound, std::move(message)}; }
 inline Error resource_exhausted(std::string message) {

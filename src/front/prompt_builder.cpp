@@ -114,7 +114,7 @@ PromptResult<PreparedPrompt> PromptWorker::from_chat(const ChatParts& chat, AddS
 
 PromptError PromptWorker::too_long(std::string_view tokens) const {
   return {PromptFault::kContextLength,
-          invalid_argument(fmt::format(
+          context_length_exceeded(fmt::format(
               "This model's maximum context length is {} tokens, and the prompt has {}; it must "
               "leave room for at least one token of output. Shorten the prompt.",
               model_.limits.max_model_len, tokens))};

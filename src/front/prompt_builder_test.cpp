@@ -170,7 +170,7 @@ TEST(PromptWorker, TooLongTextIsRefusedEarly) {
     const auto prompt = worker.from_text(text, AddSpecialTokens::kNo, "", count);
     ASSERT_FALSE(prompt);
     EXPECT_EQ(prompt.error().fault, PromptFault::kContextLength);
-    EXPECT_EQ(prompt.error().error.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(prompt.error().error.code, ErrorCode::kContextLength);
     EXPECT_THAT(prompt.error().error.message,
                 HasSubstr("maximum context length is 64 tokens, and the prompt has at least 64;"));
   }

@@ -33,7 +33,7 @@ constexpr EngineState kLast<EngineState> = EngineState::kStopped;
 template <>
 constexpr Layer kLast<Layer> = Layer::kSystemCalls;
 template <>
-constexpr ErrorCode kLast<ErrorCode> = ErrorCode::kDeadlineExceeded;
+constexpr ErrorCode kLast<ErrorCode> = ErrorCode::kContextLength;
 
 // The fields of each struct, listed once for both directions.
 template <class Archive>

@@ -59,11 +59,9 @@ class KvSizer {
   bool can_grow() const { return can_grow_; }
   // The most usable blocks that this engine can have under its limit.
   std::int32_t most_usable_blocks() const { return limit_ - 1; }
-  // The most usable blocks that one sequence may need.
-  std::int32_t most_blocks_of_a_sequence() const {
-    const std::int32_t least = kv_.options().least_blocks;
-    return (least > 0 ? least : limit_) - 1;
-  }
+  // The most usable blocks that one sequence may need, under the limit of now and under none.
+  std::int32_t most_blocks_of_a_sequence() const { return most_of_a_sequence(limit_); }
+  std::int32_t most_blocks_ever() const { return most_of_a_sequence(kv_.options().max_blocks); }
   // A row or an admission lacks `blocks` fresh blocks.
   void want(std::int32_t blocks) { wanted_ = std::max(wanted_, blocks); }
 
@@ -77,6 +75,11 @@ class KvSizer {
   void check_integrity() const;
 
  private:
+  // A minimum that is never lent is there under every limit, and no more is promised.
+  std::int32_t most_of_a_sequence(std::int32_t limit) const {
+    const std::int32_t least = kv_.options().least_blocks;
+    return (least > 0 ? least : limit) - 1;
+  }
   std::int32_t whole_chunks(std::int64_t blocks) const;
   void grow(TimePoint now, std::int32_t missing, BatchPlan& plan);
   void begin_release(std::int32_t reserve);

@@ -250,8 +250,14 @@ TEST(KvSizer, ALimitEndsOnlyTheSequenceThatNeedsMore) {
   EXPECT_EQ(small.num_preemptions, 1);
   EXPECT_EQ(small.tokens, h.expected(small).tokens);
   EXPECT_EQ(small.finish_reason, FinishReason::kLength);
-  Sequence& refused = h.sequence(h.request(16, 44));
-  EXPECT_EQ(h.scheduler.add(refused).error().code, ErrorCode::kResourceExhausted);
+  const Status refused = h.scheduler.add(h.sequence(h.request(16, 44)));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("limited to 5 of 20 for now"));
+  // It never fits.
+  const Status too_long = h.scheduler.add(h.sequence(h.request(16, 80)));
+  ASSERT_FALSE(too_long);
+  EXPECT_EQ(too_long.error().code, ErrorCode::kContextLength);
   h.kv_limit = 0;
   h.step();
   EXPECT_EQ(h.kv.num_usable_blocks(), 20);

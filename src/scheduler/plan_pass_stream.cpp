@@ -21,10 +21,9 @@ Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_l
         needs("requests with n above 1, an embedding or a pin are not streamed from --kv-disk; "
               "lower max_tokens or raise --kv-cache-memory"));
   }
-  // The last token is never computed.
   const std::int32_t blocks = (max_len - 1 + shape.block_size - 1) / shape.block_size;
   if (blocks > shape.max_blocks) {
-    return resource_exhausted(
+    return context_length_exceeded(
         needs(fmt::format("the {} tokens exceed the {} that stream=SIZE of --kv-disk holds; lower "
                           "max_tokens, or raise it",
                           max_len - 1, std::int64_t{shape.max_blocks} * shape.block_size)));
@@ -32,7 +31,7 @@ Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_l
   const std::int64_t pool = shape.pool_blocks(blocks);
   const std::int32_t most = std::min(most_blocks, kv.max_blocks_per_seq());
   if (pool <= most) return {};
-  return resource_exhausted(needs(
+  return context_length_exceeded(needs(
       fmt::format("to stream {} tokens takes {} KV blocks, there are {}; lower max_tokens or raise "
                   "--kv-cache-memory",
                   max_len - 1, pool, most)));

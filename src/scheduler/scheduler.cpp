@@ -78,18 +78,9 @@ Status Scheduler::add(Sequence& sequence) {
   const std::int64_t wanted = std::int64_t{sequence.prompt_len} + sampling.max_tokens;
   const auto max_len =
       static_cast<std::int32_t>(std::min<std::int64_t>(wanted, options.max_model_len));
-  // The last token is never computed: nothing follows it.
-  const std::int64_t blocks = state_->kv.blocks_needed(max_len - 1);
-  const std::int32_t most_blocks = state_->kv_sizer.most_blocks_of_a_sequence();
-  const bool streamed = blocks > most_blocks && state_->streams.shape.max_blocks > 0;
-  if (streamed) RETURN_IF_ERROR(state_->check_stream(sequence, max_len, most_blocks));
-  if (blocks > most_blocks && !streamed) {
-    return resource_exhausted(fmt::format(
-        "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}{}; lower "
-        "max_tokens, raise --kv-cache-memory or, on a CPU, give --kv-disk DIR:SIZE,stream=SIZE",
-        blocks, max_len - 1, most_blocks,
-        state_->kv.options().least_blocks > 0 ? " that it never lends" : ""));
-  }
+  RETURN_IF_ERROR(state_->check_room(sequence, max_len));
+  const bool streamed =
+      state_->kv.blocks_needed(max_len - 1) > state_->kv_sizer.most_blocks_of_a_sequence();
   const std::int32_t adapter = sequence.request->adapter;
   const AdapterOptions& adapters = options.adapters;
   if (adapter < -1 || (adapter >= 0 && adapters.num_slots == 0) ||

@@ -94,8 +94,9 @@ class Scheduler {
   // Queues a new sequence, which must not move in memory until it is finished. Sets its max_len
   // from max_tokens and the context. Errors: kInvalidArgument when the prompt is empty or leaves no
   // room in the context; kUnsupported when prompt_logprobs are wanted and the policy never splits
-  // prompts; kNotFound when there is no such adapter; kResourceExhausted when the sequence could
-  // not run even alone in the maximum of KV memory (the message says how much it needs).
+  // prompts; kNotFound when there is no such adapter. A sequence that could not run even alone, in
+  // KV memory or streamed: kContextLength when it never can, kResourceExhausted when only the
+  // present limit of KV memory is too small. The message says how much it needs.
   Status add(Sequence& sequence);
 
   // Ends a sequence: before return when it is not in flight, else when its last step in flight is

@@ -1,5 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -62,6 +64,29 @@ ChoiceGroup* SchedulerState::group_of(const Sequence& sequence) {
   if (sequence.request->sampling.n <= 1) return nullptr;
   const auto found = choices.find(sequence.request);
   return found == choices.end() ? nullptr : &found->second;
+}
+
+Status SchedulerState::check_room(const Sequence& sequence, std::int32_t max_len) const {
+  RETURN_IF_ERROR(check_fit(sequence, max_len, kv_sizer.most_blocks_ever()));
+  const std::int32_t most_blocks = kv_sizer.most_blocks_of_a_sequence();
+  if (check_fit(sequence, max_len, most_blocks)) return {};
+  return resource_exhausted(fmt::format(
+      "prompt and max_tokens need {} KV blocks for {} tokens; the KV memory is limited to {} of {} "
+      "for now, because others use the memory; try again later or lower max_tokens",
+      kv.blocks_needed(max_len - 1), max_len - 1, most_blocks, kv_sizer.most_blocks_ever()));
+}
+
+Status SchedulerState::check_fit(const Sequence& sequence, std::int32_t max_len,
+                                 std::int32_t most_blocks) const {
+  // The last token is never computed: nothing follows it.
+  const std::int64_t blocks = kv.blocks_needed(max_len - 1);
+  if (blocks <= most_blocks) return {};
+  if (streams.shape.max_blocks > 0) return check_stream(sequence, max_len, most_blocks);
+  return context_length_exceeded(fmt::format(
+      "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}{}; lower "
+      "max_tokens, raise --kv-cache-memory or, on a CPU, give --kv-disk DIR:SIZE,stream=SIZE",
+      blocks, max_len - 1, most_blocks,
+      kv.options().least_blocks > 0 ? " that it never lends" : ""));
 }
 
 void SchedulerState::enqueue(const WaitingEntry& entry) {

@@ -138,8 +138,13 @@ struct SchedulerState {
   void end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan);
   // Handles ended transfers. A failed load ends the sequences that wait for its adapter.
   void take_completions(TimePoint now, const ResourceView& resources, BatchPlan& plan);
-  // Whether the sequence, which does not fit into memory, can be streamed. `most_blocks`: of a
-  // sequence. REQUIRES: there is a lane.
+  // Whether the sequence can run alone: kContextLength if it never can, kResourceExhausted if only
+  // the present limit forbids it.
+  Status check_room(const Sequence& sequence, std::int32_t max_len) const;
+  // Whether it fits into `most_blocks`, or can be streamed with them.
+  Status check_fit(const Sequence& sequence, std::int32_t max_len, std::int32_t most_blocks) const;
+  // Whether the sequence, which does not fit into memory, can be streamed. REQUIRES: there is a
+  // lane.
   Status check_stream(const Sequence& sequence, std::int32_t max_len,
                       std::int32_t most_blocks) const;
   void enqueue_stream(const WaitingEntry& entry);

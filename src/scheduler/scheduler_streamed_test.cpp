@@ -263,6 +263,7 @@ TEST(Streamed, RefusalsSayWhatIsMissing) {
   SchedulerHarness small(options);
   const auto added = small.scheduler.add(small.sequence(small.request(160, 8)));
   ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kContextLength);
   EXPECT_THAT(added.error().message, HasSubstr("the 167 tokens exceed the 160 that stream=SIZE"));
 
   options.stream.max_blocks = 60;

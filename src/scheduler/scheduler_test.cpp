@@ -22,7 +22,7 @@ TEST(Scheduler, RefusesWhatCannotRun) {
   EXPECT_THAT(too_long.error().message, HasSubstr("64 tokens; the context is 64"));
   const Status too_big = h.scheduler.add(h.sequence(h.request(30, 20)));
   ASSERT_FALSE(too_big);
-  EXPECT_EQ(too_big.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(too_big.error().code, ErrorCode::kContextLength);
   EXPECT_THAT(too_big.error().message, HasSubstr("13 KV blocks for 49 tokens"));
   const Status no_tokens = h.scheduler.add(h.sequence(h.request(3, 0)));
   ASSERT_FALSE(no_tokens);

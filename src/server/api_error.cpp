@@ -14,6 +14,7 @@ std::string type_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kNotFound:
+    case ErrorCode::kContextLength:
     case ErrorCode::kUnsupported: return "invalid_request_error";
     case ErrorCode::kResourceExhausted: return "rate_limit_exceeded";
     case ErrorCode::kCancelled: return "cancelled";

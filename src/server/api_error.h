@@ -28,8 +28,9 @@ using ApiResult = tl::expected<T, ApiError>;
 ApiError bad_field(std::string param, std::string message);
 // 400 with code "unsupported": a field or value that Sluice knows and does not serve.
 ApiError unsupported_field(std::string param, std::string message);
-// Maps codes to statuses: kInvalidArgument 400, kNotFound 404, kResourceExhausted 429 (type
-// rate_limit_exceeded), kUnavailable 503, kInternal 500, ... `param` may be empty.
+// Maps codes to statuses: kInvalidArgument 400, kContextLength 400 (code
+// context_length_exceeded), kNotFound 404, kResourceExhausted 429 (type rate_limit_exceeded),
+// kUnavailable 503, kInternal 500, ... `param` may be empty.
 ApiError to_api_error(const Error& error, std::string param = {});
 
 // The JSON text {"error": {...}}; Anthropic's is {"type": "error", "error": {"type", "message"}}.

@@ -42,6 +42,7 @@ TEST(ApiError, EveryErrorCodeHasItsStatusAndType) {
       {ErrorCode::kUnsupported, 501, "invalid_request_error", "unsupported"},
       {ErrorCode::kUnavailable, 503, "server_error", "unavailable"},
       {ErrorCode::kDeadlineExceeded, 504, "server_error", "deadline_exceeded"},
+      {ErrorCode::kContextLength, 400, "invalid_request_error", "context_length_exceeded"},
   };
   for (const auto& expected : cases) {
     const ApiError error = to_api_error(Error{expected.code, "why"}, "field");

@@ -255,9 +255,7 @@ bool shows_tools(const ServedModel& model) {
 
 ApiError to_api_error(const PromptError& error, std::string param) {
   if (error.fault == PromptFault::kStopped) param.clear();
-  ApiError api = to_api_error(error.error, std::move(param));
-  if (error.fault == PromptFault::kContextLength) api.code = "context_length_exceeded";
-  return api;
+  return to_api_error(error.error, std::move(param));
 }
 
 bool is_resumable(const PreparedGeneration& prepared) {

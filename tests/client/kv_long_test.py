@@ -160,7 +160,8 @@ def test_a_client_that_leaves_and_a_server_that_is_killed(folder, wanted):
 def test_without_room_it_is_refused(folder, wanted):
     with Server(*SMALL) as server:
         answer = server.post("/v1/completions", body(wanted[0][0]))
-        assert answer.status == 429 and b"KV memory has 74" in answer.body, answer.body
+        assert answer.status == 400 and b"KV memory has 74" in answer.body, answer.body
+        assert b"context_length_exceeded" in answer.body, answer.body
         # Both ways to learn of it name the option.
         assert b"--kv-disk DIR:SIZE,stream=SIZE" in answer.body, answer.body
         assert "give --kv-disk DIR:SIZE,stream=SIZE or lower" in server.stderr()
@@ -169,4 +170,4 @@ def test_without_room_it_is_refused(folder, wanted):
         assert answer.status == 501 and b"n above 1" in answer.body, answer.body
     with Server("--kv-disk", f"{folder}:64MiB,stream=1MiB,free=1MiB", *SMALL) as server:
         answer = server.post("/v1/completions", body(wanted[0][0]))
-        assert answer.status == 429 and b"stream=SIZE" in answer.body, answer.body
+        assert answer.status == 400 and b"stream=SIZE" in answer.body, answer.body

@@ -106,5 +106,7 @@ def test_requests_must_fit_the_minimum():
     with Server("--kv-cache-memory", f"{MIB // 2}-{MOST}") as server:
         body = {"model": NAME, "prompt": [10] * 900, "max_tokens": 4}
         refused = server.post("/v1/completions", body)
-        assert refused.status == 429 and "--kv-cache-memory" in refused.json()["error"]["message"]
+        error = refused.json()["error"]
+        assert refused.status == 400 and error["code"] == "context_length_exceeded", error
+        assert "--kv-cache-memory" in error["message"], error
         assert server.complete("x", max_tokens=4)
