@@ -44,7 +44,9 @@ std::string prefix_of(const SegmentIdentity& identity) {
 
 SegmentShape shape_of(const DiskTier::Options& options) {
   SegmentShape shape{options.block_bytes, 1};
-  const std::uint64_t fit = options.segment_bytes / (shape.page_bytes() + kRecordBytes);
+  const std::uint64_t bytes =
+      options.segment_bytes > 0 ? options.segment_bytes : segment_bytes_for(options.max_bytes);
+  const std::uint64_t fit = bytes / (shape.page_bytes() + kRecordBytes);
   shape.num_pages = static_cast<std::uint32_t>(std::max<std::uint64_t>(fit, 1));
   return shape;
 }
@@ -131,7 +133,8 @@ struct DiskTier::Impl {
         return file_error("cannot be read", path);
       }
       if (!has_records || !format.is_header(std::span(bytes).first(kDiskAlignment), shape)) {
-        log_warning(fmt::format("{}: is damaged or of another format; it is made again", path));
+        log_warning(
+            fmt::format("{}: is damaged or of another format or SIZE; it is made again", path));
         ::unlink(path.c_str());
         continue;
       }

@@ -327,6 +327,29 @@ TEST_P(DiskFaultTest, AFullFilesystemPausesSaves) {
   }
 }
 
+TEST_P(DiskFaultTest, AFilesystemThatBecomesReadOnlyIsToldOnceAndItsBlocksAreRead) {
+  const auto tier = open();
+  ASSERT_TRUE(save(*tier, 0, 10));
+  io_->error = EROFS;
+  io_->writes_before_error = 0;
+  testing::internal::CaptureStderr();
+  for (int pause = 0; pause < 3; ++pause) {
+    ASSERT_TRUE(tier->accepts_saves());
+    const Status status = save(*tier, 1 + pause, 11);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("cannot be written: Read-only file system"));
+    EXPECT_FALSE(tier->accepts_saves());
+    EXPECT_TRUE(load(*tier, 0, 10));
+    clock_.advance(options().pause);
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_THAT(said, HasSubstr("Read-only file system; no block is saved for 30 s"));
+  io_->writes_before_error = -1;
+  EXPECT_TRUE(save(*tier, 1, 11));
+  EXPECT_TRUE(load(*tier, 1, 11));
+}
+
 TEST_P(DiskFaultTest, ARemovedFolderEndsSavesWithAReason) {
   const auto tier = open();
   ASSERT_TRUE(save(*tier, 0, 10));

@@ -182,6 +182,31 @@ TEST_F(DiskTierTest, BlocksComeBackInThisProcessAndTheNext) {
   EXPECT_EQ(facts.st_mode & 0777U, 0700U);
 }
 
+TEST_F(DiskTierTest, AnotherModelTakesASmallFolderInParts) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  DiskTier::Options given = options();
+  given.block_bytes = kMiB;
+  given.max_bytes = 32 * kMiB;
+  given.segment_bytes = 0;
+  const auto bytes = test::random_block(static_cast<std::size_t>(kMiB), 100);
+  const auto save_one = [&](KvTier& tier, std::int32_t number) {
+    return test::save_block(tier, page(number, 100), bytes);
+  };
+  std::int32_t pages = 0;
+  {
+    const auto tier = open(given);
+    pages = tier->num_pages();
+    for (std::int32_t i = 0; i < pages; ++i) ASSERT_TRUE(save_one(*tier, i));
+  }
+  DiskTier::Options other = given;
+  other.identity = "another model";
+  ASSERT_TRUE(save_one(*open(other), 0));
+  EXPECT_EQ(open(other)->take_stored().size(), 1U);
+  const auto left = static_cast<std::int32_t>(open(given)->take_stored().size());
+  EXPECT_LT(left, pages);
+  EXPECT_GE(left, pages * 3 / 4);
+}
+
 TEST_F(DiskTierTest, ManyMovesAtOnceOverSeveralSegments) {
   DiskTier::Options given = options(200);
   given.block_bytes = kBlock;

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -27,6 +29,12 @@ Result<Segment> open_segment(const std::string& path, int flags, bool direct) {
   }
   if (!segment.pages.valid()) return file_error("cannot be opened", path);
   return segment;
+}
+
+std::uint64_t segment_bytes_for(std::uint64_t max_bytes) {
+  constexpr std::uint64_t kLeast = std::uint64_t{4} << 20;  // headers are small beside it
+  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+  return std::clamp(std::bit_floor(max_bytes / 8), kLeast, kMost);
 }
 
 bool reserve_file(const Segment& segment, std::uint64_t bytes) {

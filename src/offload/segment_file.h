@@ -26,6 +26,11 @@ inline SegmentPtr share(Segment segment) {
 // `flags`: of open(2), beside O_RDWR. `direct`: whether to try O_DIRECT.
 Result<Segment> open_segment(const std::string& path, int flags, bool direct);
 
+// The size of segments of a folder of `max_bytes`: about an eighth, 4 to 256 MiB. Another model
+// that uses the folder later takes the room of whole segments. A power of two, so that few changes
+// of max_bytes change it: segments of another size are made again.
+std::uint64_t segment_bytes_for(std::uint64_t max_bytes);
+
 // Makes room on the disk for a file of this size. Where the filesystem cannot reserve room, pages
 // are reserved as they are written. False leaves the cause in errno.
 bool reserve_file(const Segment& segment, std::uint64_t bytes);
