@@ -234,17 +234,6 @@ CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
 
 }  // namespace
 
-Status check_bench_command(std::string_view name) {
-  for (const std::string_view known : {"serve", "capacity", "offline", ""}) {
-    if (name == known) return {};
-  }
-  if (name.front() == '-') return {};
-  return invalid_argument(fmt::format(
-      "there is no command 'bench {}'; there are bench serve, bench capacity and bench offline "
-      "(see --help)",
-      name));
-}
-
 BenchCommands add_bench(CLI::App& root, BenchArguments& arguments, OfflineArguments& offline) {
   CLI::App* bench = root.add_subcommand(
       "bench", "Load on a server and what its clients see, or on an engine without one");

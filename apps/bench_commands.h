@@ -19,7 +19,4 @@ struct BenchCommands {
 
 BenchCommands add_bench(CLI::App& root, BenchArguments& arguments, OfflineArguments& offline);
 
-// The error of `sluice bench NAME` when NAME is not a benchmark.
-Status check_bench_command(std::string_view name);
-
 }  // namespace sluice

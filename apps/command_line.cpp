@@ -4,12 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/bench_commands.h"
+#include "apps/command_faults.h"
 #include "apps/config_file.h"
 #include "apps/engine_flags.h"
 #include "apps/exit_code.h"
@@ -18,15 +19,9 @@
 #include "apps/profile_options.h"
 #include "apps/simulate_options.h"
 #include "apps/snapshot_commands.h"
-#include "base/nearest_name.h"
-#include "base/text.h"
 
 namespace sluice {
 namespace {
-
-constexpr std::array<std::string_view, 15> kCommands = {
-    "serve",   "gateway",  "functions", "agent",   "generate", "tokenize",    "bench", "simulate",
-    "profile", "snapshot", "kv",        "adapter", "place",    "coordinator", "doctor"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -433,48 +428,6 @@ CLI::App* add_doctor(CLI::App& root, DoctorArguments& arguments) {
   return command;
 }
 
-// An error unless the first argument may be a command or an option of the whole program.
-std::optional<Error> refuse_command(std::string_view first) {
-  const auto is_in = [&](const auto& names) {
-    return std::find(names.begin(), names.end(), first) != names.end();
-  };
-  if (first.empty() || first.front() == '-' || is_in(kCommands)) return std::nullopt;
-  return invalid_argument(fmt::format("there is no command '{}'; there are {} (see --help)", first,
-                                      join(kCommands, ", ")));
-}
-
-std::string nearest_option(const CLI::App& command, std::string_view given) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::vector<std::string_view> known(names.begin(), names.end());
-  return std::string(nearest_name(given.substr(0, given.find('=')), known));
-}
-
-// An unknown option, with its value behind it, or one argument too many. CLI11's own message lists
-// all of them backwards.
-Error leftover(const CLI::App& root) {
-  const CLI::App* command = &root;
-  std::string name = root.get_name();
-  while (command->remaining().empty() && !command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    name += " " + command->get_name();
-  }
-  const std::vector<std::string> left = command->remaining();
-  const auto option = std::find_if(left.begin(), left.end(), [](const std::string& argument) {
-    return argument.starts_with('-') && argument != "--";
-  });
-  if (option != left.end()) {
-    const std::string near = nearest_option(*command, *option);
-    return invalid_argument(fmt::format("there is no option '{}'{} (see {} --help)", *option,
-                                        near.empty() ? "" : "; did you mean '" + near + "'?",
-                                        name));
-  }
-  return invalid_argument(
-      fmt::format("'{}' was not expected (see {} --help)", join(left, " "), name));
-}
-
 // The option of an entry; a file may name the positional MODEL too.
 Result<CLI::Option*> option_of(CLI::App& command, const ConfigEntry& entry) {
   const bool is_model = entry.name == "model";
@@ -526,13 +479,6 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
     line.command = Command::kFunction;
     return std::nullopt;
   }
-  if (const auto error = refuse_command(argc > 1 ? argv[1] : "")) {
-    return report_error(*error, kExitUsage);
-  }
-  if (argc > 2 && std::string_view(argv[1]) == "bench") {
-    const Status known = check_bench_command(argv[2]);
-    if (!known) return report_error(known.error(), kExitUsage);
-  }
   CLI::App app{"Sluice serves large language models elastically."};
   app.name("sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -552,6 +498,9 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* place = add_place(app, line.place);
   const CLI::App* coordinator = add_coordinator(app, line.coordinator);
   add_doctor(app, line.doctor);
+  const std::span<char* const> given(argv, static_cast<std::size_t>(argc));
+  const Status known = check_command(app, given.subspan(std::min<std::size_t>(1, given.size())));
+  if (!known) return report_error(known.error(), kExitUsage);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

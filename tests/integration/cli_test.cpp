@@ -68,7 +68,13 @@ class CliTest : public testing::Test {
 
 TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
   expect_error(sluice_run({}), 2, "--help");
-  expect_error(sluice_run({"frobnicate"}), 2, "frobnicate");
+  expect_error(sluice_run({}), 2, "a command is missing; there are serve, gateway,");
+  expect_error(sluice_run({"frobnicate"}), 2, "no command 'frobnicate'; there are serve, gateway,");
+  expect_error(sluice_run({"kv"}), 2, "a command is missing; there are kv ls, kv verify, kv clear");
+  expect_error(sluice_run({"kv", "wipe", "x"}), 2,
+               "no command 'kv wipe'; there are kv ls, kv verify, kv clear (see --help)");
+  expect_error(sluice_run({"functions", "send"}), 2, "there is functions publish");
+  EXPECT_EQ(sluice_run({"kv", "--help"}).exit_code, 0);
   EXPECT_EQ(sluice_run({"--help"}).exit_code, 0);
   EXPECT_EQ(sluice_run({"generate", "--help"}).exit_code, 0);
   EXPECT_THAT(sluice_run({"--version"}).out, HasSubstr("sluice 0."));
