@@ -286,9 +286,8 @@ TEST(HttpServerHostile, TimesOutEveryPart) {
   TestClient silent(server.port());
   EXPECT_EQ(between.answer()->status, 200);
   // Bytes now and then do not extend the time.
-  const auto end = std::chrono::steady_clock::now() + seconds(30);
   slow_head.send("st: h\r\nX-Slow: ");
-  while (!slow_head.readable_now() && std::chrono::steady_clock::now() < end) {
+  for (int i = 0; i < 6000 && !slow_head.readable_now(); ++i) {
     slow_head.send("x");
     std::this_thread::sleep_for(milliseconds(5));
   }
@@ -575,7 +574,9 @@ TEST(HttpServerHostile, AThousandConnectionsAreCheap) {
   constexpr int kClients = 1000;
   // Both ends are in this process.
   ASSERT_GE(raise_open_files_limit(), 2 * kClients + 100);
-  TestServer server;
+  HttpLimits limits;  // the machine may do other things for long
+  limits.header_timeout = limits.idle_timeout = std::chrono::hours(1);
+  TestServer server(limits);
   expect_served(server);
   ASSERT_TRUE(server.wait_for_connections(0));
   std::vector<TestClient> clients;
