@@ -206,12 +206,14 @@ bool AgentFunctions::is_used(const std::string& backbone) const {
 void AgentFunctions::load(const std::string& name, Backbone& backbone) {
   if (backbone.load != BackboneLoad::kAbsent) return;
   backbone.load = BackboneLoad::kLoading;
+  ++load_changes_;
   host_.load_backbone(name, [this, name](const Status& status) { loaded(name, status); });
 }
 
 void AgentFunctions::unload(const std::string& name, Backbone& backbone) {
   for (const auto& [digest, took] : backbone.adapters) host_.remove_adapter(name, digest);
   backbone = {.load = BackboneLoad::kAbsent};
+  ++load_changes_;
   host_.unload_backbone(name);
 }
 
@@ -243,6 +245,7 @@ bool AgentFunctions::make_room() {
 void AgentFunctions::loaded(const std::string& name, const Status& status) {
   Backbone& backbone = backbones_.at(name);
   backbone.load = status ? BackboneLoad::kLoaded : BackboneLoad::kAbsent;
+  ++load_changes_;
   const bool is_short = !status && status.error().code == ErrorCode::kResourceExhausted;
   if (is_short && is_used(name) && !backbone.made_room && make_room()) {
     log_warning(fmt::format("backbone '{}': {}; all that is idle leaves memory for it", name,

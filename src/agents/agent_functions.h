@@ -71,7 +71,7 @@ class AgentHost {
   virtual void end(std::unique_ptr<TenantLoop> loop, std::function<void()> done) = 0;
   // Runs `job` on another thread, then `done` on the loop.
   virtual void run_aside(std::function<Status()> job, std::function<void(Status)> done) = 0;
-  // Memory that the machine has left.
+  // Memory that backbones may still take.
   virtual std::int64_t free_bytes() const = 0;
 };
 
@@ -104,6 +104,8 @@ class AgentFunctions final : public DividedKv {
 
   std::vector<AgentInstance> uses() const;
   std::vector<AgentHolding> holdings() const;
+  // Grows with each backbone that comes or leaves, or begins to come.
+  std::uint64_t load_changes() const { return load_changes_; }
   // kMaxAgentAdapters at most.
   std::vector<AgentAdapter> adapters() const;
   bool empty() const { return instances_.empty() && ending_ == 0; }
@@ -182,6 +184,7 @@ class AgentFunctions final : public DividedKv {
   std::optional<std::vector<PlannedBackbone>> plan_;  // none: all stays as it is
   std::map<Coming, Way> coming_;
   std::map<std::uint64_t, Instance> instances_;
+  std::uint64_t load_changes_ = 0;
   std::uint64_t loops_ = 0;     // that were started
   std::int32_t ending_ = 0;     // processes that still end
   std::int64_t ending_kv_ = 0;  // KV memory that these hold

@@ -209,13 +209,16 @@ void AgentLink::take_command(std::string_view bytes) {
 void AgentLink::send_next() {
   if (phase_ != Phase::kJoined || control_->busy() || broken_) return;
   if (under_way_.path.empty()) {
-    const bool report = report_now_ || clock_.now() - reported_ >= expiry_ / kReports;
+    // The gateway makes room for a call by what it knows of loads.
+    const bool report = report_now_ || reported_loads_ != functions_.load_changes() ||
+                        clock_.now() - reported_ >= expiry_ / kReports;
     if (!report && outputs_.empty()) return;
     under_way_ = {.method = "POST", .path = {}, .body = {}};
     ++sequence_;
     if (report) {
       report_now_ = false;
       reported_ = clock_.now();
+      reported_loads_ = functions_.load_changes();
       under_way_.path = "/v1/agents/report";
       under_way_.body = agent_json(AgentReport{
           options_.join.agent, epoch_, sequence_, std::max<std::int64_t>(0, host_.free_bytes()),

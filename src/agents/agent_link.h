@@ -97,6 +97,7 @@ class AgentLink final {
   TimePoint answered_;      // when the last answered message was sent
   TimePoint stream_heard_;  // the last byte of the stream
   TimePoint reported_;
+  std::uint64_t reported_loads_ = 0;
   bool report_now_ = false;
   std::uint64_t sequence_ = 0;       // of the message under way, or the last one
   http::ClientRequest under_way_;    // its path is empty: there is none

@@ -169,8 +169,10 @@ TEST_F(AgentLinkTest, AFunctionAnswersThroughTheLink) {
 TEST_F(AgentLinkTest, APlanIsFollowedAndReported) {
   link_->start();
   await_open();
+  const TimePoint planned = clock_.now();
   hub_.plan(1, {});
   await([&] { return agent().holds[0].load == BackboneLoad::kAbsent; });
+  EXPECT_LT(clock_.now() - planned, kExpiry / 12) << "sooner than at the next regular report";
   EXPECT_THAT(machine_.unloads, ElementsAre("demo"));
   hub_.plan(1, {{0, {1, {}}}});
   await([&] { return agent().holds[0].load == BackboneLoad::kLoading; });

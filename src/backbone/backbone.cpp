@@ -101,17 +101,18 @@ std::string chunk_name(std::size_t index, std::size_t count) {
   return fmt::format("backbone: chunk {} of {}", index + 1, count);
 }
 
-// The kernel overcommits shared memory, too, and kills processes when it is written.
+// The kernel overcommits shared memory, too. The functions on the backbone need memory as well.
 Status check_free(std::size_t bytes, const Device& device) {
   const auto info = device.memory_info();
   if (!info) {
     log_warning("backbone: free memory is unknown: " + info.error().message);
     return {};
   }
-  const auto free = static_cast<std::size_t>(std::max<std::int64_t>(info->free_bytes, 0));
-  if (bytes <= free) return {};
-  return resource_exhausted(fmt::format("the backbone needs {} MiB of memory, {} MiB are free",
-                                        (bytes + (1 << 20) - 1) >> 20, free >> 20));
+  if (static_cast<std::int64_t>(bytes) + kKeptFreeHostBytes <= info->free_bytes) return {};
+  return resource_exhausted(fmt::format(
+      "the backbone needs {} MiB of memory, {} MiB are free, of which {} MiB are kept free",
+      (bytes + (1 << 20) - 1) >> 20, std::max<std::int64_t>(info->free_bytes, 0) >> 20,
+      kKeptFreeHostBytes >> 20));
 }
 
 // Backs the first `bytes` of the weights region with memory of the device's kind that can be

@@ -68,6 +68,10 @@ struct MemoryInfo {
   std::int64_t free_bytes = 0;  // that this process may still take, control groups considered
 };
 
+// Growing KV memory and loaded backbones leave this much of the host's memory free: the system
+// kills a process when it writes to mapped memory and no page is free.
+inline constexpr std::int64_t kKeptFreeHostBytes = std::int64_t{64} << 20;
+
 struct AddressRange {
   std::byte* base = nullptr;
   std::size_t bytes = 0;

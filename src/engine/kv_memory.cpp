@@ -43,15 +43,14 @@ std::int32_t KvMemory::blocks_in(std::size_t bytes) const {
       std::min<std::int64_t>(static_cast<std::int64_t>(bytes) / block_bytes_, max_blocks_));
 }
 
-// The system kills a process when it writes to mapped memory and no page is free, so some must stay
-// free. A device with its own memory refuses by itself.
+// A device with its own memory refuses by itself.
 Status KvMemory::check_free(std::size_t bytes) const {
   if (!device_->traits().host_accessible) return {};
   const auto info = device_->memory_info();
-  if (!info || info->free_bytes >= static_cast<std::int64_t>(bytes) + kKeptFreeBytes) return {};
+  if (!info || info->free_bytes >= static_cast<std::int64_t>(bytes) + kKeptFreeHostBytes) return {};
   return resource_exhausted(
       fmt::format("{} MiB requested, {} MiB are free, of which {} MiB are kept free", bytes >> 20,
-                  info->free_bytes >> 20, kKeptFreeBytes >> 20));
+                  info->free_bytes >> 20, kKeptFreeHostBytes >> 20));
 }
 
 Status KvMemory::start(std::int32_t blocks) {

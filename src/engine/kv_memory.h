@@ -3,9 +3,9 @@
 // Addresses never change, so graphs stay valid.
 //
 // Growth only maps memory; the system supplies a page when it is first written, so a step pays for
-// the pages that it uses and for no others.
-// Owner: the model runner. Threads: the engine's thread. Only growth allocates: it reads how much
-// memory the system has free.
+// the pages that it uses and for no others. Growth leaves kKeptFreeHostBytes of the host's memory
+// free. Owner: the model runner. Threads: the engine's thread. Only growth allocates: it reads how
+// much memory the system has free.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,6 @@ class KvMemory {
  public:
   // The smallest growth; a device with a larger granularity grows by that.
   static constexpr std::size_t kChunkBytes = std::size_t{16} << 20;
-  // Growth leaves this much of the machine's memory free.
-  static constexpr std::int64_t kKeptFreeBytes = std::int64_t{64} << 20;
 
   // Blocks in one chunk; at least one.
   static std::int32_t chunk_blocks(const DeviceTraits& traits, std::int64_t block_bytes);

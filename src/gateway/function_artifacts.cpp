@@ -169,19 +169,23 @@ MachineArtifacts FunctionLoops::artifacts_of(std::int32_t machine,
     state.workers.push_back(one.workers && state.backbones.back() != Residency::kAbsent);
   }
   add_copies(machine, state);
-  // Backbones on their way take memory that nothing new may have.
-  std::int64_t coming = 0;
-  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
-    const auto i = static_cast<std::size_t>(b);
-    const bool is_used = state.backbones[i] == Residency::kInUse;
-    if (is_used && !remote.backbones[i].is_loaded) coming += backbones_[i].bytes;
-  }
   std::int64_t left = remote.free_bytes;
-  if (left > 0) left = std::max<std::int64_t>(0, left - coming);
+  if (left > 0) left = std::max<std::int64_t>(0, left - coming_bytes(machine, remote));
   const std::int64_t free = planner_.idle_bytes(state) + left;
   there.idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
   there.takes = remote.open && instances_on(machine) < remote.places;
   return there;
+}
+
+std::int64_t FunctionLoops::coming_bytes(std::int32_t machine, const RemoteMachine& remote) const {
+  std::int64_t coming = 0;
+  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    const RemoteBackbone& one = remote.backbones[i];
+    if (one.is_loaded || (!one.is_loading && instances_on(machine, b) == 0)) continue;
+    coming += backbones_[i].bytes;
+  }
+  return coming;
 }
 
 bool FunctionLoops::runs_on(std::int32_t machine, std::int32_t function) const {
@@ -224,8 +228,8 @@ void FunctionLoops::add_copies(std::int32_t machine, ArtifactState& state) const
 void FunctionLoops::make_room_on(std::int32_t machine, std::int32_t backbone) {
   const RemoteMachine remote = host_.machines()[static_cast<std::size_t>(machine) - 1];
   const RemoteBackbone& there = remote.backbones[static_cast<std::size_t>(backbone)];
-  const std::int64_t missing =
-      backbones_[static_cast<std::size_t>(backbone)].bytes - remote.free_bytes;
+  const std::int64_t missing = backbones_[static_cast<std::size_t>(backbone)].bytes +
+                               coming_bytes(machine, remote) - remote.free_bytes;
   if (there.is_loaded || there.is_loading || missing <= 0) return;
   MachineArtifacts view = artifacts_of(machine, remote);
   add_idle_instances(machine, view.state);

@@ -206,6 +206,8 @@ class FunctionLoops final : public DividedLoops {
   void end_idle_instances(std::int32_t machine, const std::vector<std::int32_t>& functions);
   // The artifacts of another machine. REQUIRES: `machine` is not 0.
   MachineArtifacts artifacts_of(std::int32_t machine, const RemoteMachine& remote) const;
+  // Backbones on their way to another machine, which take memory that nothing new may have.
+  std::int64_t coming_bytes(std::int32_t machine, const RemoteMachine& remote) const;
   void add_copies(std::int32_t machine, ArtifactState& state) const;
   bool runs_on(std::int32_t machine, std::int32_t function) const;
   void make_room_on(std::int32_t machine, std::int32_t backbone);

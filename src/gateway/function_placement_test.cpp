@@ -320,6 +320,26 @@ TEST_F(RemotePlanTest, ABackboneThatDoesNotFitEndsIdleInstancesThere) {
   EXPECT_FALSE(host_.plans.at(1).at(0).weights);
 }
 
+TEST_F(RemotePlanTest, ABackboneOnItsWayTakesItsMemoryBeforeItIsThere) {
+  start_with(1, 2);
+  EXPECT_EQ(loops_->add_backbone({600, seconds(1)}, false), 1);
+  EXPECT_EQ(loops_->add_backbone({600, seconds(1)}, false), 2);
+  const std::int32_t third = loops_->add_function({"t3", "a3", 1, seconds(5)});
+  const std::int32_t fourth = loops_->add_function({"t4", "a4", 2, seconds(5)});
+  host_.others[0].backbones = {
+      {.is_possible = true, .is_loaded = true}, {.is_possible = true}, {.is_possible = true}};
+  host_.others[0].free_bytes = 700;
+  ASSERT_TRUE(submit(1, 0));  // this machine is full
+  ASSERT_TRUE(submit(2, third));
+  EXPECT_EQ(host_.last->machine, 1);
+  EXPECT_TRUE(host_.plans.empty()) << "it fits";
+  ASSERT_TRUE(submit(3, fourth));
+  EXPECT_EQ(host_.last->machine, 1);
+  ASSERT_EQ(host_.plans.count(1), 1U) << "two do not";
+  EXPECT_FALSE(host_.plans.at(1).at(0).weights);
+  EXPECT_TRUE(host_.plans.at(1).at(1).weights);
+}
+
 TEST_F(RemotePlanTest, AMachineThatTakesNothingGetsNoPlan) {
   start_called(2);
   host_.plans.clear();

@@ -86,7 +86,7 @@ class InstanceHost {
   // Tells a machine its plan, which has an item for each backbone. It loads what is missing, and
   // gives back what is not planned and that no instance there uses.
   virtual void plan_machine(std::int32_t /*machine*/, const std::vector<RemoteHolding>& /*plan*/) {}
-  // Memory that this machine has left.
+  // Memory that artifacts may still take on this machine.
   virtual std::int64_t free_bytes() const = 0;
   // Ends its process and destroys it.
   virtual void end_instance(std::unique_ptr<TenantLoop> instance) = 0;

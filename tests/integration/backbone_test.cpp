@@ -162,7 +162,9 @@ class FullDevice final : public test::LateDevice {
     traits_.host_accessible = true;
   }
   const DeviceTraits& traits() const override { return traits_; }
-  Result<MemoryInfo> memory_info() const override { return MemoryInfo{1 << 30, 4096}; }
+  Result<MemoryInfo> memory_info() const override { return MemoryInfo{1 << 30, free}; }
+
+  std::int64_t free = 4096;
 
  private:
   DeviceTraits traits_;
@@ -178,6 +180,20 @@ TEST(BackboneSize, WeightsBeyondTheFreeMemoryAreRefused) {
   ASSERT_FALSE(backbone);
   EXPECT_EQ(backbone.error().code, ErrorCode::kResourceExhausted) << backbone.error().message;
   EXPECT_THAT(backbone.error().message, HasSubstr("MiB are free"));
+}
+
+// Else a machine could be full to its last page when the functions on the backbone begin to
+// compute.
+TEST(BackboneSize, ABackboneLeavesMemoryForItsFunctions) {
+  const TempDirectory model;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-tied"), model.path());
+  ThreadPool pool(1);
+  FullDevice device;
+  device.free = kKeptFreeHostBytes;
+  const auto backbone = make_backbone(model.path(), EngineOptions(), device, pool);
+  ASSERT_FALSE(backbone);
+  EXPECT_EQ(backbone.error().code, ErrorCode::kResourceExhausted) << backbone.error().message;
+  EXPECT_THAT(backbone.error().message, HasSubstr("64 MiB are kept free"));
 }
 
 // Where the system grants it, the backbone lies in large pages; elsewhere it says that it does not.
