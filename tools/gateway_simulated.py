@@ -47,9 +47,6 @@ STREAM_STARTS_S = 0.015  # until a stream has its first token and not yet its la
 # Between calls that measure, in the mean: as long as the cores rest between those of the
 # comparison. A prompt is the slower the longer they have rested.
 PAUSE_S = 0.06
-# A turn from its grant to its first step and from its last step to its end, by a trace of the
-# gateway (docs/serverless-simulation.md). Too short to be seen from outside.
-HANDOVER_S = 7e-5
 
 
 class Times:
@@ -105,6 +102,12 @@ def prompt_times(step, seconds):
 def step_margin(decode, chunk):
     """By how much a step of `decode` and `chunk` seconds is shorter than three times the decode."""
     return min(max(STEP_TO_DECODES * decode / (decode + chunk), 1), STEP_TO_DECODES)
+
+
+def handed_turn(functions, alone, together):
+    """The seconds of a turn after another function's: of a call of each function at once, all turns
+    but the first one, which takes as long as `alone`."""
+    return (together - alone) / (functions - 1)
 
 
 def longer_steps(metrics):
@@ -262,21 +265,24 @@ def measure(options, folder):
         call_cpu = on.call_cpu(20, MIDDLE)
         hot = on.hot(12, 4)
         chunk = on.chunk(12)
-        others = [on.across(20, prompt) for prompt in (SHORT, MIDDLE)]
+        others = [on.across(40, prompt) for prompt in (SHORT, MIDDLE)] if functions > 1 else []
     step, sequence = line(1, alone, TOGETHER, together)
     token, pair = prompt_times(step, hot)
     margin = step_margin(step + sequence, chunk * (token + pair * MIDDLE / 2))
-    # Tokens in the first step of a turn: after a rest, and after another function.
-    rested = handed = middle - short
+    # The first steps of turns: after a rest, and after another function.
+    rested, handed = (short, middle), (short, middle)
     if functions > 1:
-        handed = (others[1] - others[0] - rested) / (functions - 1)
-    rested, handed = (max(0.0, turn / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2 - token)
-                      for turn in (rested, handed))
-    seconds = {"wake_s": max(0.0, short - step - token), "handover_s": HANDOVER_S,
+        handed = [handed_turn(functions, *turns) for turns in zip(rested, others)]
+    (wake, wake_token), (handover, handover_token) = (
+        (max(0.0, one - step - token),
+         max(0.0, (more - one) / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2 - token))
+        for one, more in (rested, handed))
+    seconds = {"wake_s": wake, "handover_s": handover,
                "http_s": statistics.mean((short_http, middle_http)), "call_cpu_s": call_cpu,
                "kernels_s": max(0.0, statistics.median(cold) - short - short_http),
                "prefill_token_s": token, "prefill_pair_s": pair,
-               "wake_token_s": rested, "handover_token_s": handed, "decode_step_s": step,
+               "wake_token_s": wake_token, "handover_token_s": handover_token,
+               "decode_step_s": step,
                "decode_sequence_s": sequence, "step_margin": margin}
     return Times(seconds, memory / functions, token_bytes(options.model))
 

@@ -44,6 +44,11 @@ class MarginTest(unittest.TestCase):
         self.assertEqual(gateway_simulated.longer_steps(text), 5)
 
 
+class HandoverTest(unittest.TestCase):
+    def test_turns_after_another_function_are_all_but_the_first_one(self):
+        self.assertAlmostEqual(gateway_simulated.handed_turn(4, 0.004, 0.004 + 3 * 0.001), 0.001)
+
+
 class KvTest(unittest.TestCase):
     def test_the_demo_model_has_a_kilobyte_of_kv_for_each_token(self):
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
