@@ -20,6 +20,7 @@ import asyncio
 import functools
 import glob
 import json
+import operator
 import os
 import random
 import re
@@ -47,14 +48,17 @@ STREAM_STARTS_S = 0.015  # until a stream has its first token and not yet its la
 # Between calls that measure, in the mean: as long as the cores rest between those of the
 # comparison. A prompt is the slower the longer they have rested.
 PAUSE_S = 0.06
+# Rests of known lengths, and how many turns after each are measured.
+RESTS = ((0.01, 24), (0.06, 24), (0.25, 16), (1.0, 8))
 
 
 class Times:
     """The seconds and bytes that one machine takes for a model."""
 
-    def __init__(self, seconds, memory, token_memory):
+    def __init__(self, seconds, memory, token_memory, rests=()):
         self.seconds = seconds  # by key of the cluster file
         self.memory, self.token_memory = memory, token_memory
+        self.rests = rests  # factors of what a turn takes more, after each of RESTS
 
     def of_call(self, prompt, output):
         """Alone on the machine, in turns."""
@@ -68,18 +72,23 @@ class Times:
         times = {key: f"{key} = {value:.6g}\n" for key, value in self.seconds.items()}
         machine = "".join(times.pop(key) for key in ("wake_s", "handover_s", "http_s",
                                                      "call_cpu_s"))
+        rests = "".join(f"\n[[rest]]\nseconds = {rest:g}\nfactor = {factor:.4g}\n"
+                        for (rest, _), factor in zip(RESTS, self.rests))
         return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\n"
-                f"max_sequences = {SEQUENCES}\n" + machine +
+                f"max_sequences = {SEQUENCES}\n" + machine + rests +
                 f'\n[[model]]\nbackbone = "{backbone}"\nmemory = {weights}\n'
                 f"instance_memory = {round(self.memory)}\ntoken_memory = {self.token_memory}\n"
                 f"kv_memory = {KV_MEMORY}\n" + "".join(times.values()))
 
 
 def mean_of(all_times):
-    """The means of several measurements."""
+    """The means of several measurements. Factors are weighed by what they multiply."""
     keys = all_times[0].seconds
+    weights = [one.seconds["wake_s"] + one.seconds["wake_token_s"] * MIDDLE for one in all_times]
     return Times({key: statistics.mean(one.seconds[key] for one in all_times) for key in keys},
-                 statistics.mean(one.memory for one in all_times), all_times[0].token_memory)
+                 statistics.mean(one.memory for one in all_times), all_times[0].token_memory,
+                 [sum(map(operator.mul, factors, weights)) / (sum(weights) or 1)
+                  for factors in zip(*(one.rests for one in all_times))])
 
 
 def line(x1, y1, x2, y2):
@@ -108,6 +117,12 @@ def handed_turn(functions, alone, together):
     """The seconds of a turn after another function's: of a call of each function at once, all turns
     but the first one, which takes as long as `alone`."""
     return (together - alone) / (functions - 1)
+
+
+def rest_factors(warm, usual, rested):
+    """The factor of each turn of `rested` seconds: its time beyond `warm` to that of `usual`."""
+    more = usual - warm
+    return [max(0.0, one - warm) / more if more > 0 else 1.0 for one in rested]
 
 
 def longer_steps(metrics):
@@ -217,10 +232,10 @@ class Measurement:
         turns, outside = zip(*(self.round(i, prompt, output, count) for i in range(number)))
         return statistics.mean(turns), statistics.median(outside)
 
-    def round(self, number, prompt, output, count):
+    def round(self, number, prompt, output, count, rest=None):
         """(Turn seconds, time outside of turns) of one round of rounds()."""
         before = turn_seconds(self.gateway)
-        time.sleep(self.pauses.expovariate(1 / PAUSE_S))
+        time.sleep(self.pauses.expovariate(1 / PAUSE_S) if rest is None else rest)
         calls = self.calls(number % self.functions, prompt, output, count)
         turns = turn_seconds(self.gateway) - before
         return turns, statistics.median(call.ttft for call in calls) - turns
@@ -238,6 +253,11 @@ class Measurement:
             steps += longer_steps(self.gateway.metrics()) - before - 1
         # The last chunk of a prompt is what is left: half of a chunk in the mean.
         return MIDDLE / max(1, steps / number - 0.5)
+
+    def after_rests(self, prompt):
+        """Turn seconds of one call after each of RESTS: the means."""
+        return [statistics.mean(self.round(i, prompt, 1, 1, rest)[0] for i in range(number))
+                for rest, number in RESTS]
 
     def memory(self):
         """Bytes of all functions."""
@@ -266,6 +286,7 @@ def measure(options, folder):
         hot = on.hot(12, 4)
         chunk = on.chunk(12)
         others = [on.across(40, prompt) for prompt in (SHORT, MIDDLE)] if functions > 1 else []
+        after_rests = on.after_rests(MIDDLE)
     step, sequence = line(1, alone, TOGETHER, together)
     token, pair = prompt_times(step, hot)
     margin = step_margin(step + sequence, chunk * (token + pair * MIDDLE / 2))
@@ -277,6 +298,7 @@ def measure(options, folder):
         (max(0.0, one - step - token),
          max(0.0, (more - one) / (MIDDLE - SHORT) - pair * (MIDDLE + 1) / 2 - token))
         for one, more in (rested, handed))
+    warm = middle - wake - wake_token * MIDDLE
     seconds = {"wake_s": wake, "handover_s": handover,
                "http_s": statistics.mean((short_http, middle_http)), "call_cpu_s": call_cpu,
                "kernels_s": max(0.0, statistics.median(cold) - short - short_http),
@@ -284,7 +306,8 @@ def measure(options, folder):
                "wake_token_s": wake_token, "handover_token_s": handover_token,
                "decode_step_s": step,
                "decode_sequence_s": sequence, "step_margin": margin}
-    return Times(seconds, memory / functions, token_bytes(options.model))
+    return Times(seconds, memory / functions, token_bytes(options.model),
+                 rest_factors(warm, middle, after_rests))
 
 
 def made_calls(options, kind, rate, seed):

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kMostDevices = 1024;
 constexpr std::int64_t kMostCores = 4096;
 constexpr double kMostMargin = 3;  // a step is then as long as its decodes alone
+constexpr double kMostFactor = 1e6;
 constexpr double kMostSeconds = 1e6;
 
 ArtifactCost read_cost(TableReader& reader, std::string_view bytes, std::string_view seconds) {
@@ -49,6 +50,23 @@ Status read_machine(TableReader& root, std::string_view path, ClusterSpec& clust
   } else if (!cores && cluster.device_bytes == 0) {
     reader.fail("device_memory", "must be above 0");
   }
+  return reader.finish();
+}
+
+Status read_rest(const TomlValue& table, std::string_view path, ClusterSpec& cluster) {
+  TableReader reader(table, "rest", path);
+  const auto seconds = reader.positive("seconds", kMostSeconds);
+  const auto factor = reader.non_negative("factor", kMostFactor);
+  if (cluster.cores == 0) {
+    reader.fail("seconds", "is of a machine of cores");
+  } else if (!seconds) {
+    reader.fail("seconds", "is missing");
+  } else if (!factor) {
+    reader.fail("factor", "is missing");
+  } else if (!cluster.rests.empty() && *seconds <= cluster.rests.back().seconds) {
+    reader.fail("seconds", "must be above those of the rest before it");
+  }
+  cluster.rests.push_back({seconds.value_or(0), factor.value_or(1)});
   return reader.finish();
 }
 
@@ -108,6 +126,9 @@ Result<ClusterSpec> parse_cluster(std::string_view text, std::string_view path) 
   TableReader root(document, "", path);
   ClusterSpec cluster;
   RETURN_IF_ERROR(read_machine(root, path, cluster));
+  for (const TomlValue* table : root.tables("rest")) {
+    RETURN_IF_ERROR(read_rest(*table, path, cluster));
+  }
   for (const TomlValue* table : root.tables("model")) {
     RETURN_IF_ERROR(read_model(*table, path, cluster));
   }

@@ -41,6 +41,14 @@ struct ModelTimes {
   std::int64_t kv_bytes = 0;
 };
 
+// After the cores have been idle for `seconds`, a turn takes `factor` times wake_s and wake_token_s
+// more. Lies between two entries on the line through them, and beyond the ends on the nearest
+// entry.
+struct RestTime {
+  double seconds = 0;
+  double factor = 1;
+};
+
 struct ClusterSpec {
   std::int32_t cores = 0;  // of a machine without devices, whose functions take turns at them
   std::int32_t devices = 1;
@@ -48,6 +56,7 @@ struct ClusterSpec {
   std::int64_t host_bytes = 0;
   std::int32_t max_sequences = 32;  // that decode at a time: on a device, or in a process on cores
   double wake_s = 0;                // of a turn when the cores were idle
+  std::vector<RestTime> rests;      // by seconds, each above the one before; none: the factor is 1
   double handover_s = 0;            // of a turn when another function computed before
   double http_s = 0;                // of a call, outside of turns
   double call_cpu_s = 0;            // of a core, for a call, outside of functions

@@ -99,6 +99,24 @@ TEST(ClusterFileTest, SomeKeysAreOfMachinesOfCoresOnly) {
   }
 }
 
+TEST(ClusterFileTest, RestsAreOfMachinesOfCoresAndInOrder) {
+  const std::string cores = "[machine]\ncores = 2\nhost_memory = 9\n";
+  const std::string first = "[[rest]]\nseconds = 0.05\nfactor = 1\n";
+  const auto cluster =
+      parse_cluster(cores + first + "[[rest]]\nseconds = 1\nfactor = 2.5\n", "c.toml");
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  ASSERT_EQ(cluster->rests.size(), 2U);
+  EXPECT_EQ(cluster->rests[1].seconds, 1);
+  EXPECT_EQ(cluster->rests[1].factor, 2.5);
+  EXPECT_NE(error_of(cores + first + first).find("rest.seconds: must be above"), std::string::npos);
+  EXPECT_NE(error_of(cores + "[[rest]]\nseconds = 1\n").find("rest.factor: is missing"),
+            std::string::npos);
+  EXPECT_NE(error_of(cores + "[[rest]]\nfactor = 1\n").find("rest.seconds: is missing"),
+            std::string::npos);
+  EXPECT_NE(error_of("[machine]\ndevice_memory = 9\n" + first).find("of a machine of cores"),
+            std::string::npos);
+}
+
 TEST(ClusterFileTest, AMachineOfCoresHasNoDevices) {
   const auto cluster = parse_cluster(
       "[machine]\ncores = 2\nhost_memory = 9\n[[model]]\nbackbone = \"m\"\n"

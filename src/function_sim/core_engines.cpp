@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "base/check.h"
 #include "turns/turn_times.h"
@@ -28,6 +30,16 @@ std::int32_t tokens_within(const ModelTimes& times, std::int32_t context, std::i
     (chunk_seconds(times, context, middle) <= seconds ? fit : beyond) = middle;
   }
   return fit;
+}
+
+double factor_after(std::span<const RestTime> rests, double seconds) {
+  if (rests.empty()) return 1;
+  const auto next = std::ranges::upper_bound(rests, seconds, {}, &RestTime::seconds);
+  if (next == rests.begin()) return next->factor;
+  if (next == rests.end()) return rests.back().factor;
+  const RestTime& before = *(next - 1);
+  const double part = (seconds - before.seconds) / (next->seconds - before.seconds);
+  return before.factor + part * (next->factor - before.factor);
 }
 
 }  // namespace
@@ -104,14 +116,17 @@ double CoreEngines::plan_chunks(Engine& engine, double seconds, double limit, st
 }
 
 // Returns the seconds of a step beyond those of its rows. REQUIRES: its chunks are planned.
-double CoreEngines::extra_seconds(const Engine& engine, Before before) const {
+double CoreEngines::extra_seconds(TimePoint now, const Engine& engine, Before before) const {
   if (before == Before::kSame) return 0;
   std::int32_t tokens = 0;
   for (std::size_t i = 0; i < running(engine); ++i) tokens += engine.sequences[i].chunk;
   if (before == Before::kOther) {
     return to_seconds(options_.handover) + engine.times->handover_token_s * tokens;
   }
-  return to_seconds(options_.wake) + engine.times->wake_token_s * tokens;
+  const double rest =
+      last_end_ ? to_seconds(now - *last_end_) : std::numeric_limits<double>::infinity();
+  return factor_after(options_.rests, rest) *
+         (to_seconds(options_.wake) + engine.times->wake_token_s * tokens);
 }
 
 void CoreEngines::begin_step(TimePoint now, Before before) {
@@ -127,7 +142,7 @@ void CoreEngines::begin_step(TimePoint now, Before before) {
   const Duration longest = ledger_.num_waiting() > 0 ? kSharedTurnStep : kLongestTurnStep;
   const double limit = decodes > 0 ? kStepToDecodes * seconds : to_seconds(longest);
   seconds = plan_chunks(engine, seconds, limit / engine.times->step_margin, kStepTokens - decodes);
-  seconds += extra_seconds(engine, before);
+  seconds += extra_seconds(now, engine, before);
   step_begun_ = now;
   step_end_ = now + std::max(Duration(1), from_seconds(seconds));
 }
@@ -166,6 +181,7 @@ void CoreEngines::disturb(Duration time) {
 void CoreEngines::end_step(TimePoint now, std::vector<Event>& events) {
   CHECK(step_end_ == now);
   step_end_.reset();
+  last_end_ = now;
   Engine& engine = engines_.at(*computing_);
   ledger_.set_time(now);
   ledger_.charge(engine.id, now - step_begun_);

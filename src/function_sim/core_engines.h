@@ -11,7 +11,8 @@
 // A step takes the model's decode_step_s, decode_sequence_s for each decode, prefill_token_s for
 // each token of a prompt and prefill_pair_s for each pair of positions that these attend. The first
 // step of a turn takes `handover` more if another engine computed just before, and handover_token_s
-// for each token of a prompt. If none did, it takes `wake` and wake_token_s more.
+// for each token of a prompt. If none did, it takes `wake` and wake_token_s more, times the factor
+// that `rests` has for the time since the last step.
 //
 // Owner: FunctionSimulation. One thread. Virtual time: the caller gives it, and it must not fall.
 #pragma once
@@ -36,6 +37,7 @@ class CoreEngines {
 
   struct Options {
     Duration wake{0};
+    std::vector<RestTime> rests = {};
     Duration handover{0};
     std::int32_t max_sequences = 64;  // of an engine
   };
@@ -96,7 +98,7 @@ class CoreEngines {
   // Gives the cores to the next engine that waits.
   void grant(TimePoint now, Before before);
   void begin_step(TimePoint now, Before before);
-  double extra_seconds(const Engine& engine, Before before) const;
+  double extra_seconds(TimePoint now, const Engine& engine, Before before) const;
   double plan_chunks(Engine& engine, double seconds, double limit, std::int32_t tokens);
   void commit_step(TimePoint now, std::vector<Event>& events);
   bool keeps_turn(TimePoint now) const;
@@ -109,6 +111,7 @@ class CoreEngines {
   TimePoint turn_begun_;
   TimePoint step_begun_;  // its wake or handover included
   std::optional<TimePoint> step_end_;
+  std::optional<TimePoint> last_end_;  // of a step
 };
 
 }  // namespace sluice

@@ -73,6 +73,27 @@ TEST_F(CoreEnginesTest, TokensAreSlowerInTheFirstStepAfterARest) {
   EXPECT_NEAR(first_[1], first_[0] + 1 + 4, 1e-6);
 }
 
+TEST(CoreEnginesRestTest, ATurnIsTheSlowerTheLongerTheCoresHaveRested) {
+  CoreEngines engines({.wake = milliseconds(10), .rests = {{0.1, 1}, {0.3, 3}}});
+  ModelTimes model = plain_model();
+  model.wake_token_s = 1e-3;
+  engines.add(0, 0, model);
+  double ended = 0;
+  const auto extra_after = [&](double rest_ms) {
+    const double now = ended + rest_ms;
+    engines.submit(at(now), 0, {0, 10, 1, at(now) + milliseconds(250)});
+    std::vector<CoreEngines::Event> events;
+    const TimePoint end = *engines.next_end();
+    engines.end_step(end, events);
+    ended = 1e3 * to_seconds(end - TimePoint());
+    return ended - now - 2;  // a step with 10 tokens takes 2 ms
+  };
+  EXPECT_NEAR(extra_after(0), 60, 1e-6) << "the first turn comes after the longest rest";
+  EXPECT_NEAR(extra_after(50), 20, 1e-6);
+  EXPECT_NEAR(extra_after(200), 40, 1e-6);
+  EXPECT_NEAR(extra_after(5000), 60, 1e-6);
+}
+
 // Its prompt finds another function's data in the caches.
 TEST_F(CoreEnginesTest, TokensAreSlowerInTheFirstStepAfterAnotherFunction) {
   ModelTimes cold = plain_model();

@@ -40,6 +40,7 @@ FunctionSimulator::FunctionSimulator(const ClusterSpec& cluster,
   places_.resize(index(cluster_.places()));
   if (cluster.cores > 0) {
     engines_.emplace(CoreEngines::Options{.wake = from_seconds(cluster.wake_s),
+                                          .rests = cluster.rests,
                                           .handover = from_seconds(cluster.handover_s),
                                           .max_sequences = cluster.max_sequences});
   }
