@@ -49,7 +49,7 @@ STREAM_STARTS_S = 0.015  # until a stream has its first token and not yet its la
 # comparison. A prompt is the slower the longer they have rested.
 PAUSE_S = 0.06
 # Rests of known lengths, and how many turns after each are measured.
-RESTS = ((0.01, 24), (0.06, 24), (0.25, 16), (1.0, 8))
+RESTS = ((0.0, 24), (0.01, 24), (0.06, 24), (0.25, 16), (1.0, 8))
 
 
 class Times:
@@ -58,7 +58,8 @@ class Times:
     def __init__(self, seconds, memory, token_memory, rests=()):
         self.seconds = seconds  # by key of the cluster file
         self.memory, self.token_memory = memory, token_memory
-        self.rests = rests  # factors of what a turn takes more, after each of RESTS
+        # After each of RESTS: the factor of what a turn takes more, and http_s.
+        self.rests = rests
 
     def of_call(self, prompt, output):
         """Alone on the machine, in turns."""
@@ -73,7 +74,8 @@ class Times:
         machine = "".join(times.pop(key) for key in ("wake_s", "handover_s", "http_s",
                                                      "call_cpu_s"))
         rests = "".join(f"\n[[rest]]\nseconds = {rest:g}\nfactor = {factor:.4g}\n"
-                        for (rest, _), factor in zip(RESTS, self.rests))
+                        f"http_s = {http:.6g}\n"
+                        for (rest, _), (factor, http) in zip(RESTS, self.rests))
         return (f"[machine]\ncores = {cores}\nhost_memory = {1 << 40}\n"
                 f"max_sequences = {SEQUENCES}\n" + machine + rests +
                 f'\n[[model]]\nbackbone = "{backbone}"\nmemory = {weights}\n'
@@ -87,8 +89,13 @@ def mean_of(all_times):
     weights = [one.seconds["wake_s"] + one.seconds["wake_token_s"] * MIDDLE for one in all_times]
     return Times({key: statistics.mean(one.seconds[key] for one in all_times) for key in keys},
                  statistics.mean(one.memory for one in all_times), all_times[0].token_memory,
-                 [sum(map(operator.mul, factors, weights)) / (sum(weights) or 1)
-                  for factors in zip(*(one.rests for one in all_times))])
+                 [mean_rest(rests, weights) for rests in zip(*(one.rests for one in all_times))])
+
+
+def mean_rest(rests, weights):
+    factors, https = zip(*rests)
+    return (sum(map(operator.mul, factors, weights)) / (sum(weights) or 1),
+            statistics.mean(https))
 
 
 def line(x1, y1, x2, y2):
@@ -255,9 +262,10 @@ class Measurement:
         return MIDDLE / max(1, steps / number - 0.5)
 
     def after_rests(self, prompt):
-        """Turn seconds of one call after each of RESTS: the means."""
-        return [statistics.mean(self.round(i, prompt, 1, 1, rest)[0] for i in range(number))
-                for rest, number in RESTS]
+        """After each of RESTS, of one call at a time: (mean turn seconds, median time outside)."""
+        for rest, number in RESTS:
+            turns, outside = zip(*(self.round(i, prompt, 1, 1, rest) for i in range(number)))
+            yield statistics.mean(turns), statistics.median(outside)
 
     def memory(self):
         """Bytes of all functions."""
@@ -286,7 +294,7 @@ def measure(options, folder):
         hot = on.hot(12, 4)
         chunk = on.chunk(12)
         others = [on.across(40, prompt) for prompt in (SHORT, MIDDLE)] if functions > 1 else []
-        after_rests = on.after_rests(MIDDLE)
+        rests, rests_http = zip(*on.after_rests(MIDDLE))
     step, sequence = line(1, alone, TOGETHER, together)
     token, pair = prompt_times(step, hot)
     margin = step_margin(step + sequence, chunk * (token + pair * MIDDLE / 2))
@@ -307,7 +315,7 @@ def measure(options, folder):
                "decode_step_s": step,
                "decode_sequence_s": sequence, "step_margin": margin}
     return Times(seconds, memory / functions, token_bytes(options.model),
-                 rest_factors(warm, middle, after_rests))
+                 list(zip(rest_factors(warm, middle, rests), rests_http)))
 
 
 def made_calls(options, kind, rate, seed):

@@ -76,18 +76,20 @@ class TimesTest(unittest.TestCase):
         {"wake_s": 0.0003, "handover_s": 0.0001, "http_s": 0.002, "call_cpu_s": 0.001,
          "kernels_s": 0.04, "prefill_token_s": 0.0001, "prefill_pair_s": 1e-8,
          "wake_token_s": 1e-6, "decode_step_s": 0.002, "decode_sequence_s": 0.0005}, 12e6, 1024,
-        (0.5, 1, 2, 4))
+        [(factor, 0.004 * factor) for factor in (0.25, 0.5, 1, 2, 4)])
 
     def test_means_of_measurements(self):
         other = gateway_simulated.Times({key: 3 * value for key, value in
                                          self.times.seconds.items()}, 14e6, 1024,
-                                        (1.5, 1, 4, 8))
+                                        [(factor, 0.002) for factor in (0.25, 1.5, 1, 4, 8)])
         mean = gateway_simulated.mean_of([self.times, other])
         self.assertAlmostEqual(mean.seconds["decode_step_s"], 0.004)
         self.assertEqual((mean.memory, mean.token_memory), (13e6, 1024))
         # The other turns take three times as much more.
-        for factor, expected in zip(mean.rests, (1.25, 1, 3.5, 7)):
+        for (factor, http), expected, outside in zip(mean.rests, (0.25, 1.25, 1, 3.5, 7),
+                                                     (0.0015, 0.002, 0.003, 0.005, 0.009)):
             self.assertAlmostEqual(factor, expected)
+            self.assertAlmostEqual(http, outside)
 
     def test_a_call_alone(self):
         # A step with the prompt, and ten that decode.
@@ -100,7 +102,7 @@ class TimesTest(unittest.TestCase):
                      'backbone = "demo"', "memory = 5000000", "instance_memory = 12000000",
                      "kernels_s = 0.04", "decode_sequence_s = 0.0005", "token_memory = 1024"):
             self.assertIn(line + "\n", text)
-        self.assertIn("[[rest]]\nseconds = 0.25\nfactor = 2\n", text)
+        self.assertIn("[[rest]]\nseconds = 0.25\nfactor = 2\nhttp_s = 0.008\n", text)
         self.assertNotIn("devices", text)
         for key in ("wake_s", "handover_s", "http_s", "call_cpu_s"):
             self.assertLess(text.index(key), text.index("[[model]]"))

@@ -4,7 +4,7 @@
 
 namespace sluice {
 
-CallTimes::CallTimes(std::size_t calls, double http_s) : http_s_(http_s) {
+CallTimes::CallTimes(std::size_t calls) {
   ttft_.reserve(calls);
   e2e_.reserve(calls);
 }
@@ -27,16 +27,17 @@ void CallTimes::waited(const Wait& wait, const StartParts& parts) {
   add(CallPart::kUnderWay, share * std::max(start - own, 0.0));
 }
 
-double CallTimes::first_token(Duration since_arrival, Duration prefill) {
-  const double ttft = to_seconds(since_arrival) + http_s_;
-  add(CallPart::kHttp, http_s_);
+double CallTimes::first_token(Duration since_arrival, Duration prefill, double http_s) {
+  const double ttft = to_seconds(since_arrival) + http_s;
+  add(CallPart::kHttp, http_s);
   add(CallPart::kPrefill, to_seconds(prefill));
   ttft_.push_back(static_cast<float>(ttft));
   return ttft;
 }
 
-void CallTimes::last_token(Duration since_arrival, Duration decode, std::int32_t output_tokens) {
-  e2e_.push_back(static_cast<float>(to_seconds(since_arrival) + http_s_));
+void CallTimes::last_token(Duration since_arrival, Duration decode, std::int32_t output_tokens,
+                           double http_s) {
+  e2e_.push_back(static_cast<float>(to_seconds(since_arrival) + http_s));
   if (output_tokens > 1) tpot_sum_ += to_seconds(decode) / (output_tokens - 1);
   add(CallPart::kDecode, to_seconds(decode));
 }

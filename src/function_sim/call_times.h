@@ -47,14 +47,15 @@ class CallTimes {
     TimePoint until;
   };
 
-  // `calls`: as many as there are at most. `http_s`: of each call.
-  CallTimes(std::size_t calls, double http_s);
+  // `calls`: as many as there are at most.
+  explicit CallTimes(std::size_t calls);
 
   // A call has waited: for the loads of `parts`, among others.
   void waited(const Wait& wait, const StartParts& parts);
-  // Seconds from the arrival to the first token, without HTTP; with it.
-  double first_token(Duration since_arrival, Duration prefill);
-  void last_token(Duration since_arrival, Duration decode, std::int32_t output_tokens);
+  // Seconds from the arrival to the first token, without HTTP; with it. `http_s`: of the call.
+  double first_token(Duration since_arrival, Duration prefill, double http_s);
+  void last_token(Duration since_arrival, Duration decode, std::int32_t output_tokens,
+                  double http_s);
 
   // The figures of all calls so far; parts() has the mean of an answered call.
   Quantiles ttft() const { return quantiles_of(ttft_); }
@@ -66,7 +67,6 @@ class CallTimes {
   static Quantiles quantiles_of(std::vector<float> seconds);
   void add(CallPart part, double seconds) { parts_[static_cast<std::size_t>(part)] += seconds; }
 
-  const double http_s_;
   std::array<double, kCallParts> parts_{};
   std::vector<float> ttft_;
   std::vector<float> e2e_;

@@ -1,5 +1,6 @@
 #include "function_sim/cluster_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -55,8 +56,9 @@ Status read_machine(TableReader& root, std::string_view path, ClusterSpec& clust
 
 Status read_rest(const TomlValue& table, std::string_view path, ClusterSpec& cluster) {
   TableReader reader(table, "rest", path);
-  const auto seconds = reader.positive("seconds", kMostSeconds);
+  const auto seconds = reader.non_negative("seconds", kMostSeconds);
   const auto factor = reader.non_negative("factor", kMostFactor);
+  const auto http = reader.non_negative("http_s", kMostSeconds);
   if (cluster.cores == 0) {
     reader.fail("seconds", "is of a machine of cores");
   } else if (!seconds) {
@@ -66,7 +68,7 @@ Status read_rest(const TomlValue& table, std::string_view path, ClusterSpec& clu
   } else if (!cluster.rests.empty() && *seconds <= cluster.rests.back().seconds) {
     reader.fail("seconds", "must be above those of the rest before it");
   }
-  cluster.rests.push_back({seconds.value_or(0), factor.value_or(1)});
+  cluster.rests.push_back({seconds.value_or(0), factor.value_or(1), http.value_or(cluster.http_s)});
   return reader.finish();
 }
 
@@ -120,6 +122,17 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
 }
 
 }  // namespace
+
+double after_rest(std::span<const RestTime> rests, double seconds, double RestTime::* value,
+                  double none) {
+  if (rests.empty()) return none;
+  const auto next = std::ranges::upper_bound(rests, seconds, {}, &RestTime::seconds);
+  if (next == rests.begin()) return (*next).*value;
+  if (next == rests.end()) return rests.back().*value;
+  const RestTime& before = *(next - 1);
+  const double part = (seconds - before.seconds) / (next->seconds - before.seconds);
+  return before.*value + part * ((*next).*value - before.*value);
+}
 
 Result<ClusterSpec> parse_cluster(std::string_view text, std::string_view path) {
   ASSIGN_OR_RETURN(const TomlValue document, parse_toml(text, path));

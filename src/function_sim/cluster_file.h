@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,12 +43,16 @@ struct ModelTimes {
 };
 
 // After the cores have been idle for `seconds`, a turn takes `factor` times wake_s and wake_token_s
-// more. Lies between two entries on the line through them, and beyond the ends on the nearest
-// entry.
+// more, and a call takes `http_s` outside of turns.
 struct RestTime {
   double seconds = 0;
   double factor = 1;
+  double http_s = 0;
 };
+
+// Linear between two entries, constant beyond the first and the last one. `none`: without entries.
+double after_rest(std::span<const RestTime> rests, double seconds, double RestTime::* value,
+                  double none);
 
 struct ClusterSpec {
   std::int32_t cores = 0;  // of a machine without devices, whose functions take turns at them

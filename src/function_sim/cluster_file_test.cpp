@@ -102,12 +102,15 @@ TEST(ClusterFileTest, SomeKeysAreOfMachinesOfCoresOnly) {
 TEST(ClusterFileTest, RestsAreOfMachinesOfCoresAndInOrder) {
   const std::string cores = "[machine]\ncores = 2\nhost_memory = 9\n";
   const std::string first = "[[rest]]\nseconds = 0.05\nfactor = 1\n";
-  const auto cluster =
-      parse_cluster(cores + first + "[[rest]]\nseconds = 1\nfactor = 2.5\n", "c.toml");
+  const auto cluster = parse_cluster(
+      cores + "http_s = 0.25\n" + first + "[[rest]]\nseconds = 1\nfactor = 2.5\nhttp_s = 0.5\n",
+      "c.toml");
   ASSERT_TRUE(cluster) << cluster.error().message;
   ASSERT_EQ(cluster->rests.size(), 2U);
   EXPECT_EQ(cluster->rests[1].seconds, 1);
   EXPECT_EQ(cluster->rests[1].factor, 2.5);
+  EXPECT_EQ(cluster->rests[0].http_s, 0.25) << "the machine's";
+  EXPECT_EQ(cluster->rests[1].http_s, 0.5);
   EXPECT_NE(error_of(cores + first + first).find("rest.seconds: must be above"), std::string::npos);
   EXPECT_NE(error_of(cores + "[[rest]]\nseconds = 1\n").find("rest.factor: is missing"),
             std::string::npos);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "base/check.h"
 #include "turns/turn_times.h"
@@ -30,16 +29,6 @@ std::int32_t tokens_within(const ModelTimes& times, std::int32_t context, std::i
     (chunk_seconds(times, context, middle) <= seconds ? fit : beyond) = middle;
   }
   return fit;
-}
-
-double factor_after(std::span<const RestTime> rests, double seconds) {
-  if (rests.empty()) return 1;
-  const auto next = std::ranges::upper_bound(rests, seconds, {}, &RestTime::seconds);
-  if (next == rests.begin()) return next->factor;
-  if (next == rests.end()) return rests.back().factor;
-  const RestTime& before = *(next - 1);
-  const double part = (seconds - before.seconds) / (next->seconds - before.seconds);
-  return before.factor + part * (next->factor - before.factor);
 }
 
 }  // namespace
@@ -123,10 +112,13 @@ double CoreEngines::extra_seconds(TimePoint now, const Engine& engine, Before be
   if (before == Before::kOther) {
     return to_seconds(options_.handover) + engine.times->handover_token_s * tokens;
   }
-  const double rest =
-      last_end_ ? to_seconds(now - *last_end_) : std::numeric_limits<double>::infinity();
-  return factor_after(options_.rests, rest) *
+  return after_rest(options_.rests, rest(now), &RestTime::factor, 1) *
          (to_seconds(options_.wake) + engine.times->wake_token_s * tokens);
+}
+
+double CoreEngines::rest(TimePoint now) const {
+  if (step_end_) return 0;
+  return last_end_ ? to_seconds(now - *last_end_) : std::numeric_limits<double>::infinity();
 }
 
 void CoreEngines::begin_step(TimePoint now, Before before) {

@@ -65,6 +65,8 @@ class CoreEngines {
   // Work outside of the engines takes a core for `time`. The step that computes now waits for it.
   void disturb(Duration time);
 
+  // Seconds since the last step; 0: one computes. Infinity: there was none.
+  double rest(TimePoint now) const;
   // When the step that computes ends; nothing: none does.
   std::optional<TimePoint> next_end() const { return step_end_; }
   // Ends that step, begins the next one, and appends what it brought, in the order of submit().

@@ -36,7 +36,8 @@ FunctionSimulator::FunctionSimulator(const ClusterSpec& cluster,
       prices_(prices),
       cluster_(catalog_of(cluster, functions, system), memories_of(cluster)),
       meter_({cluster.cores, {kEndless, kEndless, kEndless}}, TimePoint()),
-      times_(calls.size(), cluster.http_s) {
+      http_s_(calls.size(), cluster.http_s),
+      times_(calls.size()) {
   places_.resize(index(cluster_.places()));
   if (cluster.cores > 0) {
     engines_.emplace(CoreEngines::Options{.wake = from_seconds(cluster.wake_s),
@@ -78,7 +79,11 @@ void FunctionSimulator::arrive(std::int32_t call) {
   function.scaler->record(now_,
                           static_cast<double>(function.running + std::ssize(function.waiting)));
   note_activity(function);
-  if (engines_) disturb_step();
+  if (engines_) {
+    http_s_[index(call)] =
+        after_rest(spec_.rests, engines_->rest(now_), &RestTime::http_s, spec_.http_s);
+    disturb_step();
+  }
   if (function.place < 0 && !find_place(number)) return;
   if (function.ready_at <= now_) dispatch(function.place);
 }
@@ -262,7 +267,8 @@ void FunctionSimulator::take_first_token(std::int32_t number) {
   const FunctionCall& call = calls_[index(number)];
   Function& function = functions_[index(call.function)];
   TimePoint& since = since_[index(number)];
-  const double ttft = times_.first_token(now_.since_start - call.arrival, now_ - since);
+  const double ttft =
+      times_.first_token(now_.since_start - call.arrival, now_ - since, http_s_[index(number)]);
   const Duration slo = function.spec.ttft_slo;
   if (slo.count() > 0 && ttft > to_seconds(slo)) ++report_.violations;
   meter_.count_request(function.meter);
@@ -274,7 +280,7 @@ void FunctionSimulator::take_last_token(std::int32_t number) {
   const FunctionCall& call = calls_[index(number)];
   Function& function = functions_[index(call.function)];
   times_.last_token(now_.since_start - call.arrival, now_ - since_[index(number)],
-                    call.output_tokens);
+                    call.output_tokens, http_s_[index(number)]);
   // The last token is not computed.
   grow_kv(function, call.prompt_tokens + call.output_tokens - 1, call.prompt_tokens);
   --function.running;

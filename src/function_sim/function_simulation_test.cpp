@@ -257,6 +257,15 @@ TEST(FunctionSimulationTest, HttpIsPartOfACallsTimes) {
   EXPECT_EQ(with.core_seconds, without.core_seconds);
 }
 
+TEST(FunctionSimulationTest, HttpTakesLongerTheLongerTheCoresHaveRested) {
+  ClusterSpec cluster = machine_of_cores();
+  std::vector<FunctionCall> calls = {call(0, 0), call(10, 0), call(10, 0)};
+  calls[2].arrival += std::chrono::milliseconds(1);
+  cluster.rests = {{.seconds = 0, .http_s = 0.25}, {.seconds = 1, .http_s = 0.5}};
+  const FunctionReport report = run(cluster, bases(1, seconds(60)), calls, plain());
+  EXPECT_NEAR(part(report, CallPart::kHttp), (0.5 + 0.5 + 0.25) / 3, 1e-9);
+}
+
 TEST(FunctionSimulationTest, ACallThatComesWhileAnotherIsComputedTakesACore) {
   ClusterSpec cluster = machine_of_cores();
   std::vector<FunctionCall> calls = {call(0, 0), call(10, 0), call(10, 0), call(20, 0)};

@@ -137,6 +137,7 @@ class FunctionSimulator {
   std::int64_t ticks_ = 0;
   std::int64_t open_ = 0;  // calls that have come and have not ended
   FunctionReport report_;
+  std::vector<double> http_s_;  // by call
   CallTimes times_;
 };
 

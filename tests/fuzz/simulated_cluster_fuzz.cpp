@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::int64_t room = on_cores ? cluster->host_bytes : cluster->device_bytes;
   CHECK(room > 0);
   for (const RestTime& rest : cluster->rests) {
-    CHECK(on_cores && rest.seconds > 0 && rest.factor >= 0);
+    CHECK(on_cores && rest.seconds >= 0 && rest.factor >= 0 && rest.http_s >= 0);
   }
   for (const ModelTimes& model : cluster->models) {
     CHECK(model.weights.host.bytes >= 0 && model.weights.host.bytes <= room);
