@@ -38,7 +38,7 @@ class DiskTier final : public KvTier {
     std::string identity;           // all that makes the bytes of a block what they are
     HmacKey secret{};
     Sealing sealing = Sealing::kTags;
-    // Of a file; at least one page. 0: segment_bytes_for(max_bytes).
+    // Size of a file: a page at least. 0: segment_bytes_for(max_bytes).
     std::uint64_t segment_bytes = 0;
     std::uint64_t free_bytes = std::uint64_t{1} << 30;  // that the filesystem keeps free
     std::int64_t max_age_s = 30 * 24 * 3600;            // since a block's last use
