@@ -17,6 +17,12 @@ Status PinTable::check_limits(const PinOrder& order, std::int32_t blocks) const 
   const std::int64_t used = found == blocks_of_.end() ? 0 : found->second;
   const auto replaced = pins_.find(Key{order.tenant, order.id});
   const std::int64_t freed = replaced == pins_.end() ? 0 : replaced->second.blocks;
+  if (order.max_bytes && blocks * block_bytes_ > *order.max_bytes) {
+    return invalid_argument(
+        fmt::format("the prefix needs {} bytes of KV memory, of the {} that this key may pin "
+                    "(pins); shorten the prefix",
+                    blocks * block_bytes_, *order.max_bytes));
+  }
   if (order.max_bytes && (used - freed + blocks) * block_bytes_ > *order.max_bytes) {
     return resource_exhausted(fmt::format(
         "the prefix needs {} bytes of KV memory; the other pins of '{}' need {} of the {} that "
@@ -25,6 +31,12 @@ Status PinTable::check_limits(const PinOrder& order, std::int32_t blocks) const 
   }
   const auto most = static_cast<std::int64_t>(share_ * (kv_.options().max_blocks - 1));
   if (num_blocks_ - freed + blocks <= most) return {};
+  if (blocks > most) {
+    return invalid_argument(
+        fmt::format("the prefix needs {} KV blocks, of the {} that may be pinned on this server "
+                    "(--pin-limit); shorten the prefix",
+                    blocks, most));
+  }
   return resource_exhausted(
       fmt::format("the prefix needs {} KV blocks; all other pins need {} of the {} that may be "
                   "pinned on this server (--pin-limit); delete a pin, or wait until one expires",

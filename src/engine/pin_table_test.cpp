@@ -166,6 +166,15 @@ TEST_F(PinTableTest, TenantsDoNotSeeEachOther) {
   EXPECT_EQ(engine_->kv().num_pinned_blocks(), 2 + 3);
 }
 
+TEST_F(PinTableTest, APrefixBeyondALimitOfItsOwnIsNoRateLimit) {
+  for (const Request& too_large : {pin_request("a", "p", 29, 3, 6), pin_request("a", "p", 65, 3)}) {
+    const Status refused = engine_->add_request(too_large);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.error().message, HasSubstr("shorten the prefix"));
+  }
+}
+
 TEST_F(PinTableTest, LimitsRefuseWithTheNumbers) {
   // A block has one byte here. A quarter of 63 blocks is 15.
   EXPECT_TRUE(pin(pin_request("a", "p", 17, 3, 6)));

@@ -17,7 +17,7 @@ Status SchedulerState::check_stream(const Sequence& sequence, std::int32_t max_l
     return fmt::format("prompt and max_tokens need more KV memory than there is, and {}", reason);
   };
   if (request.sampling.n > 1 || request.pooling != Pooling::kNone || request.pin) {
-    return unsupported(
+    return context_length_exceeded(
         needs("requests with n above 1, an embedding or a pin are not streamed from --kv-disk; "
               "lower max_tokens or raise --kv-cache-memory"));
   }
