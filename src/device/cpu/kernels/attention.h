@@ -169,17 +169,6 @@ class AttentionRows {
     return end - tile < kAttentionTile ? end - tile : kAttentionTile;
   }
 
-  // Calls f(tile, low, high) for each tile of keys in [begin, end): its first position, and the
-  // keys [low, high) of it.
-  template <class Function>
-  SLUICE_INLINE static void for_each_tile(std::int32_t begin, std::int32_t end, const Function& f) {
-    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
-         tile += kAttentionTile) {
-      f(tile, begin > tile ? begin - tile : 0,
-        end - tile < kAttentionTile ? end - tile : kAttentionTile);
-    }
-  }
-
   // Writes the offset, in elements, of the key and the value of each position in [begin, end).
   SLUICE_INLINE void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
     const KvLayerView& kv = p_.kv;
@@ -281,12 +270,7 @@ class AttentionRun {
 
   void run() {
     load_queries();
-    const auto add_keys = [&](std::int32_t begin, std::int32_t end) {
-      clear_sums();
-      place_.for_each_tile(
-          begin, end, [&](std::int32_t tile, int low, int high) { add_tile(tile, low, high); });
-    };
-    totals_.for_each_span(add_keys, [&](int row) { return sums_of(row); });
+    totals_.add_keys(*this);
     if (piece_.spans == nullptr) store_outputs();
   }
 
@@ -296,6 +280,8 @@ class AttentionRun {
   }
 
  private:
+  friend class AttentionTotals<S, PowerOfE>;  // clear_sums(), add_tile(), sums_of()
+
   void load_queries() {
     for (int r = 0; r < rows_; ++r) {
       const float* q = row_of<AsF32<S>>(p_.q, place_.token_of(r)) + place_.head_of(r) * dim_;
@@ -462,7 +448,7 @@ class AttentionRun {
     with_dtype<S>(p_.out.dtype, [&](auto out_as) {
       using Out = decltype(out_as);
       for (int r = 0; r < rows_; ++r) {
-        const RowSums row = totals_.total(r, [&](int of) { return sums_of(of); });
+        const RowSums row = totals_.total(r, *this);
         const F sum = S::set1(row.sum);
         auto* out = row_of<Out>(p_.out, place_.token_of(r)) + place_.head_of(r) * dim_;
         for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {

@@ -69,12 +69,7 @@ class TileAttention {
   void run() {
     const TileSession session;
     load_queries();
-    const auto add_keys = [&](std::int32_t begin, std::int32_t end) {
-      clear_sums();
-      place_.for_each_tile(
-          begin, end, [&](std::int32_t tile, int low, int high) { add_tile(tile, low, high); });
-    };
-    totals_.for_each_span(add_keys, [&](int row) { return sums_of(row); });
+    totals_.add_keys(*this);
     if (piece_.spans == nullptr) store_outputs();
   }
 
@@ -84,6 +79,8 @@ class TileAttention {
   }
 
  private:
+  friend class AttentionTotals<S, PowerOfTwo>;  // clear_sums(), add_tile(), sums_of()
+
   static constexpr int kGroups = kAttentionTile / kTileRows;  // of 16 keys
   static constexpr int kDepth = 32;                           // elements of a step along K
   static constexpr int kSteps = kAttentionTile / kDepth;      // along keys
@@ -443,7 +440,7 @@ class TileAttention {
     with_dtype<S>(p_.out.dtype, [&](auto out_as) {
       using Out = decltype(out_as);
       for (int r = 0; r < place_.count(); ++r) {
-        const RowSums row = totals_.total(r, [&](int of) { return sums_of(of); });
+        const RowSums row = totals_.total(r, *this);
         const F sum = S::set1(row.sum);
         const auto vector = [&](std::int32_t i) {
           return S::add(S::load(row.outputs.first + i * row.outputs.stride), S::zero());

@@ -38,25 +38,31 @@ class AttentionTotals {
         totals_(piece.scratch + attention_scratch_floats(head_dim) -
                 span_sums_floats(kMaxAttentionRows, head_dim)) {}
 
-  // Calls f(begin, end) for the keys of each span of the piece, and then takes row_sums(row), the
-  // sums of these keys.
-  template <class Function, class SumsOf>
-  SLUICE_INLINE void for_each_span(const Function& f, const SumsOf& row_sums) {
-    const std::int32_t first = piece_.first_key / kAttentionSpan;
-    const std::int32_t end = (piece_.end_key - 1) / kAttentionSpan + 1;
-    alone_ = piece_.spans == nullptr && end - first == 1;
+  // Adds up the piece's keys, span by span. For each span the kernel is told to clear_sums() and to
+  // add_tile(tile, low, high) for each tile of its keys: the tile's first position, and the keys
+  // [low, high) of it. Then sums_of(row) are the span's.
+  template <class Kernel>
+  SLUICE_INLINE void add_keys(Kernel& kernel) {
+    const int spans = num_spans();
+    alone_ = piece_.spans == nullptr && spans == 1;
     if (piece_.spans == nullptr && !alone_) clear();
-    for (std::int32_t span = first; span < end; ++span) {
-      const std::int32_t begin_key = span * kAttentionSpan;
-      const std::int32_t end_key = begin_key + kAttentionSpan;
-      f(begin_key < piece_.first_key ? piece_.first_key : begin_key,
-        end_key > piece_.end_key ? piece_.end_key : end_key);
+    std::int32_t begin = piece_.first_key;
+    for (int span = 0; span < spans; ++span) {
+      const std::int32_t next = (begin / kAttentionSpan + 1) * kAttentionSpan;
+      const std::int32_t end = next < piece_.end_key ? next : piece_.end_key;
+      kernel.clear_sums();
+      for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
+           tile += kAttentionTile) {
+        kernel.add_tile(tile, begin > tile ? begin - tile : 0,
+                        end - tile < kAttentionTile ? end - tile : kAttentionTile);
+      }
+      begin = end;
       if (alone_) return;
       for (int r = 0; r < rows_; ++r) {
         if (piece_.spans == nullptr) {
-          add(r, row_sums(r));
+          add(r, kernel.sums_of(r));
         } else {
-          store(span - first, r, row_sums(r));
+          store(span, r, kernel.sums_of(r));
         }
       }
     }
@@ -65,9 +71,8 @@ class AttentionTotals {
   // Adds up all spans that were stored.
   SLUICE_INLINE void add_stored() {
     clear();
-    const std::int32_t spans =
-        (piece_.end_key - 1) / kAttentionSpan + 1 - piece_.first_key / kAttentionSpan;
-    for (std::int32_t span = 0; span < spans; ++span) {
+    const int spans = num_spans();
+    for (int span = 0; span < spans; ++span) {
       const float* const sums = piece_.spans + span * span_floats_;
       for (int r = 0; r < rows_; ++r) {
         add(r, {{sums + std::int64_t{r} * padded_}, sums[largest_at(r)], sums[sum_at(r)]});
@@ -77,14 +82,17 @@ class AttentionTotals {
 
   // Returns the sums of all keys of a row. The caller adds zero to outputs: those of a single span
   // may be -0. REQUIRES: the piece is the whole of its rows.
-  template <class SumsOf>
-  SLUICE_INLINE RowSums total(int row, const SumsOf& row_sums) const {
-    if (alone_) return row_sums(row);
+  template <class Kernel>
+  SLUICE_INLINE RowSums total(int row, const Kernel& kernel) const {
+    if (alone_) return kernel.sums_of(row);
     return {
         {totals_ + std::int64_t{row} * padded_}, totals_[largest_at(row)], totals_[sum_at(row)]};
   }
 
  private:
+  SLUICE_INLINE int num_spans() const {
+    return (piece_.end_key - 1) / kAttentionSpan + 1 - piece_.first_key / kAttentionSpan;
+  }
   // In memory of span_sums_floats(): [rows][padded] weighted values, [rows] largest, [rows] sums.
   SLUICE_INLINE std::int64_t largest_at(int row) const {
     return std::int64_t{rows_} * padded_ + row;
@@ -101,7 +109,7 @@ class AttentionTotals {
     }
   }
 
-  void store(std::int32_t span, int row, const RowSums& sums) {
+  void store(int span, int row, const RowSums& sums) {
     float* const to = piece_.spans + span * span_floats_;
     float* const outputs = to + std::int64_t{row} * padded_;
     for (std::int32_t i = 0; i < padded_; i += S::kLanes) {
