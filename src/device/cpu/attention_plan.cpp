@@ -28,11 +28,9 @@ std::int64_t whole_lines(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 std::int64_t max_items(const AttentionPlanLimits& limits) {
   return std::int64_t{limits.max_tokens} + kMaxParts;  // an item has a token at least
 }
-std::int64_t counters_offset(const AttentionPlanLimits& limits) {
-  return kItemsOffset + max_items(limits) * static_cast<std::int64_t>(sizeof(AttentionItem));
-}
 std::int64_t partials_offset(const AttentionPlanLimits& limits) {
-  return whole_lines(counters_offset(limits) +
+  return whole_lines(kItemsOffset +
+                     max_items(limits) * static_cast<std::int64_t>(sizeof(AttentionItem)) +
                      kMaxCounters * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 std::int64_t max_partials(const AttentionPlanLimits& limits) {
@@ -58,8 +56,8 @@ template <class Function>
 void for_each_item(const AttentionPlanParams& p, Function f) {
   const AttentionPlanLimits& limits = p.limits;
   CHECK(limits.num_kv_heads > 0 && limits.num_heads % limits.num_kv_heads == 0);
-  const std::int32_t heads_per_group = limits.num_heads / limits.num_kv_heads;
-  const std::int32_t max_queries = std::max(1, kernels::kMaxAttentionRows / heads_per_group);
+  const AttentionHeads heads(limits.num_heads, limits.num_kv_heads);
+  const std::int32_t max_queries = std::max(1, kernels::kMaxAttentionRows / heads.per_group);
   for (std::int32_t seq = 0; seq < p.num_seqs; ++seq) {
     const std::int32_t query_len = p.cu_seqlens_q[seq + 1] - p.cu_seqlens_q[seq];
     const std::int32_t context = p.seq_lens[seq] - query_len;
@@ -86,7 +84,7 @@ class ItemCutter {
       : largest_(largest),
         num_heads_(limits.num_heads),
         pieces_(AttentionHeads(limits.num_heads, limits.num_kv_heads).pieces),
-        partials_left_(max_partials(limits)) {}
+        max_partials_(max_partials(limits)) {}
 
   // Calls f(part) for each part of an item, or f(item) if it stays whole.
   template <class Function>
@@ -98,7 +96,7 @@ class ItemCutter {
         std::min<std::int64_t>(item.num_spans, (cost + largest_ - 1) / largest_));
     const std::int64_t partials = std::int64_t{item.num_spans} * item.num_queries * num_heads_;
     if (parts <= 1 || parts_ + parts > kMaxParts || counters_ + pieces_ > kMaxCounters ||
-        partials > partials_left_) {
+        partials_ + partials > max_partials_) {
       return f(item);
     }
     item.first_partial = static_cast<std::int32_t>(partials_);
@@ -116,7 +114,6 @@ class ItemCutter {
     parts_ += parts;
     counters_ += pieces_;
     partials_ += partials;
-    partials_left_ -= partials;
   }
   std::int32_t counters() const { return counters_; }
 
@@ -124,7 +121,7 @@ class ItemCutter {
   const std::int64_t largest_;
   const std::int32_t num_heads_;
   const std::int32_t pieces_;
-  std::int64_t partials_left_;
+  const std::int64_t max_partials_;
   std::int64_t partials_ = 0;
   std::int32_t parts_ = 0;
   std::int32_t counters_ = 0;
@@ -169,12 +166,12 @@ std::int64_t write_attention_plan(const AttentionPlanParams& p, int threads) {
   plan->reserved = 0;
   plan->total_keys = keys;
   plan->partials_offset = partials_offset(p.limits);
-  const std::int64_t end = kItemsOffset + count * static_cast<std::int64_t>(sizeof(AttentionItem));
-  plan->counters_offset = end;
+  plan->counters_offset = kItemsOffset + count * static_cast<std::int64_t>(sizeof(AttentionItem));
   auto* counters =
       reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(p.plan) + plan->counters_offset);
   std::fill_n(counters, cutter.counters(), 0);
-  return end + cutter.counters() * static_cast<std::int64_t>(sizeof(std::int32_t));
+  return plan->counters_offset +
+         cutter.counters() * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
 Work attention_work(const AttentionPlanParams& p, std::int32_t lanes) {
