@@ -150,7 +150,7 @@ void AgentMachine::run_aside(std::function<Status()> job, std::function<void(Sta
 
 std::int64_t AgentMachine::free_bytes() const {
   const auto memory = read_host_memory("/");
-  return memory ? std::max<std::int64_t>(memory->free_bytes - kKeptFreeHostBytes, 0) : 0;
+  return memory ? memory->spare_host_bytes() : 0;
 }
 
 }  // namespace sluice

@@ -106,7 +106,7 @@ std::int64_t GatewayHost::worker_bytes(std::int32_t backbone) {
 
 std::int64_t GatewayHost::free_bytes() const {
   const auto memory = read_host_memory("/");
-  return memory ? std::max<std::int64_t>(memory->free_bytes - kKeptFreeHostBytes, 0) : 0;
+  return memory ? memory->spare_host_bytes() : 0;
 }
 
 std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t machine, std::int32_t backbone,

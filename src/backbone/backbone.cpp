@@ -108,7 +108,7 @@ Status check_free(std::size_t bytes, const Device& device) {
     log_warning("backbone: free memory is unknown: " + info.error().message);
     return {};
   }
-  if (static_cast<std::int64_t>(bytes) + kKeptFreeHostBytes <= info->free_bytes) return {};
+  if (info->spare_host_bytes() >= static_cast<std::int64_t>(bytes)) return {};
   return resource_exhausted(fmt::format(
       "the backbone needs {} MiB of memory, {} MiB are free, of which {} MiB are kept free",
       (bytes + (1 << 20) - 1) >> 20, std::max<std::int64_t>(info->free_bytes, 0) >> 20,

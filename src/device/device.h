@@ -63,14 +63,19 @@ struct DeviceTraits {
   }
 };
 
-struct MemoryInfo {
-  std::int64_t total_bytes = 0;
-  std::int64_t free_bytes = 0;  // that this process may still take, control groups considered
-};
-
 // Growing KV memory and loaded backbones leave this much of the host's memory free: the system
 // kills a process when it writes to mapped memory and no page is free.
 inline constexpr std::int64_t kKeptFreeHostBytes = std::int64_t{64} << 20;
+
+struct MemoryInfo {
+  std::int64_t total_bytes = 0;
+  std::int64_t free_bytes = 0;  // that this process may still take, control groups considered
+
+  // KV memory and backbones may take so much of the host's memory.
+  std::int64_t spare_host_bytes() const {
+    return free_bytes > kKeptFreeHostBytes ? free_bytes - kKeptFreeHostBytes : 0;
+  }
+};
 
 struct AddressRange {
   std::byte* base = nullptr;

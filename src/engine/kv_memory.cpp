@@ -47,7 +47,7 @@ std::int32_t KvMemory::blocks_in(std::size_t bytes) const {
 Status KvMemory::check_free(std::size_t bytes) const {
   if (!device_->traits().host_accessible) return {};
   const auto info = device_->memory_info();
-  if (!info || info->free_bytes >= static_cast<std::int64_t>(bytes) + kKeptFreeHostBytes) return {};
+  if (!info || info->spare_host_bytes() >= static_cast<std::int64_t>(bytes)) return {};
   return resource_exhausted(
       fmt::format("{} MiB requested, {} MiB are free, of which {} MiB are kept free", bytes >> 20,
                   info->free_bytes >> 20, kKeptFreeHostBytes >> 20));
