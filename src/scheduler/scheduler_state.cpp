@@ -67,9 +67,9 @@ ChoiceGroup* SchedulerState::group_of(const Sequence& sequence) {
 }
 
 Status SchedulerState::check_room(const Sequence& sequence, std::int32_t max_len) const {
-  RETURN_IF_ERROR(check_fit(sequence, max_len, kv_sizer.most_blocks_ever()));
   const std::int32_t most_blocks = kv_sizer.most_blocks_of_a_sequence();
   if (check_fit(sequence, max_len, most_blocks)) return {};
+  RETURN_IF_ERROR(check_fit(sequence, max_len, kv_sizer.most_blocks_ever()));
   return resource_exhausted(fmt::format(
       "prompt and max_tokens need {} KV blocks for {} tokens; the KV memory is limited to {} of {} "
       "for now, because others use the memory; try again later or lower max_tokens",
