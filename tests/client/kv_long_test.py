@@ -167,7 +167,8 @@ def test_without_room_it_is_refused(folder, wanted):
         assert "give --kv-disk DIR:SIZE,stream=SIZE or lower" in server.stderr()
     with start(folder) as server:
         answer = server.post("/v1/completions", {**body(wanted[0][0]), "n": 2})
-        assert answer.status == 501 and b"n above 1" in answer.body, answer.body
+        assert answer.status == 400 and b"n above 1" in answer.body, answer.body
+        assert b"context_length_exceeded" in answer.body, answer.body
     with Server("--kv-disk", f"{folder}:64MiB,stream=1MiB,free=1MiB", *SMALL) as server:
         answer = server.post("/v1/completions", body(wanted[0][0]))
         assert answer.status == 400 and b"stream=SIZE" in answer.body, answer.body
