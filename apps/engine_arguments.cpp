@@ -270,6 +270,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   if (!texts.kv_idle_release.empty()) {
     ASSIGN_OR_RETURN(options.kv_idle_release, parse_idle_release(texts.kv_idle_release));
   }
+  if (texts.kv_pretouch) options.kv_backing = KvBacking::kTouched;
   return options;
 }
 

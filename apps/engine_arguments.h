@@ -36,6 +36,7 @@ struct EngineOptionTexts {
   std::string max_lora_rank;
   std::string snapshot;
   std::string restore;
+  bool kv_pretouch = false;
   bool enforce_eager = false;
   bool prefix_caching = true;
   bool deterministic = false;

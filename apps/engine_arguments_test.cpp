@@ -35,6 +35,7 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   texts.block_size = "32";
   texts.kv_cache_memory = "4GiB";
   texts.kv_idle_release = "0.5";
+  texts.kv_pretouch = true;
   texts.threads = "2";
   const auto options = parse_engine_options(texts);
   ASSERT_TRUE(options) << options.error().message;
@@ -48,6 +49,7 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   EXPECT_EQ(options->block_size, 32);
   EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
   EXPECT_EQ(options->kv_idle_release, std::chrono::milliseconds(500));
+  EXPECT_EQ(options->kv_backing, KvBacking::kTouched);
   EXPECT_EQ(options->threads, 2);
   EXPECT_TRUE(options->large_pages);
   texts.load_format = "dummy";

@@ -47,6 +47,11 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
                   "(default 0: never)")
       ->group(group);
   command
+      .add_flag("--kv-pretouch", texts.kv_pretouch,
+                "take all KV memory from the system before the first request, not when it is first "
+                "used")
+      ->group(group);
+  command
       .add_option("--kv-disk", texts.kv_disk,
                   "DIR:SIZE[,free=SIZE][,age=TIME][,daily=SIZE][,stream=SIZE][,evict=HOW][,io=HOW]:"
                   " a folder "

@@ -119,6 +119,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
       {"--kv-disk", engine.kv_disk.has_value()},
       {"--kv-ram", engine.kv_ram.has_value()},
       {"--kv-idle-release", engine.kv_idle_release > Duration{0}},
+      {"--kv-pretouch", texts.kv_pretouch},
       {"--enforce-eager", texts.enforce_eager},
       {"--large-pages", !texts.large_pages.empty()},
       {"--no-enable-prefix-caching", !texts.prefix_caching},

@@ -195,6 +195,10 @@ void Arena::shrink(RegionKind kind, std::size_t bytes) {
   backed = target;
 }
 
+Status Arena::populate(RegionKind kind) {
+  return device_->populate(range_, offset_of(kind), backed_[index_of(kind)]);
+}
+
 void Arena::discard(RegionKind kind) {
   device_->discard(range_, offset_of(kind), backed_[index_of(kind)]);
 }

@@ -107,6 +107,8 @@ class Arena {
   Status grow(RegionKind kind, std::size_t bytes);
   // Returns the memory after the first `bytes` to the system. REQUIRES: as Device::unback.
   void shrink(RegionKind kind, std::size_t bytes);
+  // Takes the memory of all pages that grow() backed from the system. Errors as Device::populate.
+  Status populate(RegionKind kind);
   // Returns the memory of a region's pages to the system until they are written again; the contents
   // are lost. REQUIRES: as Device::discard.
   void discard(RegionKind kind);

@@ -118,6 +118,15 @@ class Device {
   // Gives the piece's memory back to the system. The addresses stay reserved.
   // REQUIRES: nothing that is submitted and not known to have run uses the piece.
   virtual void unback(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
+  // Takes the memory of a piece's pages from the system now, not when each is first written; the
+  // contents stay. A device whose memory does not come page by page does nothing.
+  // kResourceExhausted when there is too little memory. REQUIRES: the piece is backed by kMemory.
+  virtual Status populate(AddressRange range, std::size_t offset, std::size_t bytes) {
+    static_cast<void>(range);
+    static_cast<void>(offset);
+    static_cast<void>(bytes);
+    return {};
+  }
   // Gives the memory of a piece's pages back until they are written again; the contents are lost.
   // A device whose memory does not come page by page does nothing. REQUIRES: as unback(); the piece
   // is backed by kMemory.

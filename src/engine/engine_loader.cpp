@@ -258,6 +258,10 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);
   RETURN_IF_ERROR(graphs.make_graphs(*runner));
   timeline.mark("graphs");
+  if (options.kv_backing == KvBacking::kTouched) {
+    RETURN_IF_ERROR(runner->touch_kv_memory());
+    timeline.mark("touch KV memory");
+  }
 
   finish_load(options, device.traits(), files->digest, std::move(plan), std::move(runner), loaded);
   return loaded;

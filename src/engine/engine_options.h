@@ -57,6 +57,7 @@ inline bool needs_profile(BudgetMode mode) {
 // When KV memory is taken from the system.
 enum class KvBacking : std::uint8_t {
   kByNeed,   // one chunk at start, more as blocks are needed
+  kTouched,  // all of it at start, and its pages too; it can shrink and grow later
   kAtStart,  // all of it, for measurements
 };
 

@@ -66,6 +66,8 @@ Status KvMemory::start(std::int32_t blocks) {
   return {};
 }
 
+Status KvMemory::touch() { return arena_->populate(RegionKind::kKv); }
+
 void KvMemory::grow(std::int32_t blocks) {
   const bool failed_before = growth_failed_;
   const Status status = start(blocks);

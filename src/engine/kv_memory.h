@@ -3,9 +3,9 @@
 // Addresses never change, so graphs stay valid.
 //
 // Growth only maps memory; the system supplies a page when it is first written, so a step pays for
-// the pages that it uses and for no others. Growth leaves kKeptFreeHostBytes of the host's memory
-// free. Owner: the model runner. Threads: the engine's thread. Only growth allocates: it reads how
-// much memory the system has free.
+// the pages that it uses and for no others, unless touch() took them before. Growth leaves
+// kKeptFreeHostBytes of the host's memory free. Owner: the model runner. Threads: the engine's
+// thread. Only growth allocates: it reads how much memory the system has free.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,8 @@ class KvMemory {
 
   // Backs memory for at least `blocks`. On an error nothing changes.
   Status start(std::int32_t blocks);
+  // Takes the pages of what is backed from the system, so that no step waits for them.
+  Status touch();
   // The same, but does not return an error: growth_failed() is then true until the next call.
   void grow(std::int32_t blocks);
   // Reduces backed_blocks() to at most `blocks`. release() returns the memory.

@@ -163,7 +163,7 @@ KvOptions kv_options_of(const LoadedModel& loaded, const LoadPlan& plan,
   kv.max_blocks = loaded.kv_blocks;
   kv.least_blocks = loaded.least_kv_blocks;
   kv.num_blocks = loaded.first_kv_blocks;
-  if (options.kv_backing == KvBacking::kByNeed) {
+  if (options.kv_backing != KvBacking::kAtStart) {
     kv.chunk_blocks = KvMemory::chunk_blocks(traits, plan.layout.block_bytes);
   }
   return kv;
@@ -392,9 +392,9 @@ Status plan_kv_memory(LoadPlan& plan, const EngineOptions& options, const Device
   loaded.kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(
       plan.layout.blocks_for_bytes(loaded.kv_bytes), std::numeric_limits<std::int32_t>::max() / 4));
   loaded.first_kv_blocks =
-      options.kv_backing == KvBacking::kAtStart
-          ? loaded.kv_blocks
-          : KvMemory::first_blocks(device.traits(), plan.layout.block_bytes, loaded.kv_blocks);
+      options.kv_backing == KvBacking::kByNeed
+          ? KvMemory::first_blocks(device.traits(), plan.layout.block_bytes, loaded.kv_blocks)
+          : loaded.kv_blocks;
   loaded.kv_block_bytes = plan.layout.block_bytes;
   if (options.kv_cache_least) {
     loaded.least_kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(

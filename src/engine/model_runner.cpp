@@ -142,6 +142,13 @@ Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch
   return decoder_.bind(*arena_, device_, std::move(weights), decoder_inputs(), rope);
 }
 
+Status ModelRunner::touch_kv_memory() {
+  if (auto touched = kv_.touch(); !touched) {
+    return with_context("KV memory", std::move(touched).error());
+  }
+  return {};
+}
+
 Status ModelRunner::capture_graphs(ForwardVariant variant) {
   return graphs_.capture_all(device_, variant,
                              [&](const StepCapacity& capacity) { forward(capacity, variant); });

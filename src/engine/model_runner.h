@@ -104,6 +104,9 @@ class ModelRunner final : public Executor,
   // Moves weights as soon as no step waits for them any more. REQUIRES: started.
   void use_large_pages(std::unique_ptr<WeightPages> pages) { large_pages_ = std::move(pages); }
 
+  // Takes the pages of the first KV memory from the system. REQUIRES: started.
+  Status touch_kv_memory();
+
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
   Status capture_graphs();
   // The same with lists that an earlier process stored: see GraphCache::restore_all().

@@ -25,7 +25,12 @@ class CountingDevice final : public test::LateDevice {
   Result<MemoryInfo> memory_info() const override {
     return memory ? Result<MemoryInfo>(*memory) : LateDevice::memory_info();
   }
+  Status populate(AddressRange range, std::size_t offset, std::size_t bytes) override {
+    populated += bytes;
+    return LateDevice::populate(range, offset, bytes);
+  }
   int unbacks = 0;
+  std::size_t populated = 0;         // bytes
   std::optional<MemoryInfo> memory;  // absent: the machine's
 };
 
@@ -89,6 +94,21 @@ TEST_F(KvSizeTest, StartsWithOneChunkAndGrowsToTheMost) {
   ASSERT_TRUE(executor().submit(size(loaded_.first_kv_blocks)));
   EXPECT_EQ(executor().kv_backed_blocks(), loaded_.first_kv_blocks);
   EXPECT_EQ(device_->unbacks, 1) << "with nothing in flight it goes back at once";
+}
+
+TEST_F(KvSizeTest, TouchedMemoryIsResidentAtTheStartAndGoesBackLater) {
+  load(KvBacking::kTouched);
+  EXPECT_EQ(executor().kv_backed_blocks(), loaded_.kv_blocks);
+  EXPECT_EQ(loaded_.kv.num_blocks, loaded_.kv_blocks);
+  EXPECT_GT(loaded_.kv.chunk_blocks, 0) << "it may shrink, unlike kAtStart";
+  EXPECT_EQ(device_->populated, std::size_t{100} << 20);
+  ASSERT_TRUE(executor().submit(size(loaded_.kv_blocks / 2)));
+  EXPECT_EQ(device_->unbacks, 1);
+}
+
+TEST_F(KvSizeTest, MemoryIsNotTouchedUnlessAskedFor) {
+  load(KvBacking::kAtStart);
+  EXPECT_EQ(device_->populated, 0U);
 }
 
 TEST_F(KvSizeTest, MemoryGoesBackOnceTheStepsThatMayUseItHaveRun) {

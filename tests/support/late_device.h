@@ -49,6 +49,9 @@ class LateDevice : public Device {
   }
   // CHECKs that no copy of the piece is outstanding. An op that is and uses it faults when it runs.
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override;
+  Status populate(AddressRange range, std::size_t offset, std::size_t bytes) override {
+    return inner_->populate(range, offset, bytes);
+  }
   void discard(AddressRange range, std::size_t offset, std::size_t bytes) override {
     inner_->discard(range, offset, bytes);
   }

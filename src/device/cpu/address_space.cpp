@@ -197,6 +197,22 @@ void AddressSpace::unback(AddressRange range, std::size_t offset, std::size_t by
   remove_access(range.base + offset, bytes);
 }
 
+Status AddressSpace::populate(AddressRange range, std::size_t offset, std::size_t bytes) const {
+  check_inside(range, offset, bytes);
+  std::byte* const at = range.base + offset;
+  if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return {};
+  if (errno != EINVAL) {
+    return resource_exhausted(
+        fmt::format("taking {} bytes of memory from the system: {}", bytes, reason()));
+  }
+  // Kernels before 5.14 take a page when it is written.
+  for (std::size_t page = 0; page < bytes; page += kPageBytes) {
+    auto* const first = reinterpret_cast<volatile unsigned char*>(at + page);
+    *first = *first;
+  }
+  return {};
+}
+
 void AddressSpace::discard(AddressRange range, std::size_t offset, std::size_t bytes) const {
   check_inside(range, offset, bytes);
   // It fails only for pages locked in memory, which may stay.

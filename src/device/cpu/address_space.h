@@ -38,6 +38,7 @@ class AddressSpace {
   Status back(AddressRange range, std::size_t offset, std::size_t bytes,
               const Backing& backing) const;
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) const;
+  Status populate(AddressRange range, std::size_t offset, std::size_t bytes) const;
   void discard(AddressRange range, std::size_t offset, std::size_t bytes) const;
   Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                  Protection protection) const;

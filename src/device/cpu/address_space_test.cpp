@@ -155,6 +155,21 @@ TEST_F(AddressSpaceTest, DiscardedMemoryIsNotResidentAndZeroAgain) {
   space_.release(range);
 }
 
+TEST_F(AddressSpaceTest, PopulatedMemoryIsResidentAndKeepsItsContents) {
+  const AddressRange range = reserve(2 * kGranule);
+  ASSERT_TRUE(space_.back(range, 0, 2 * kGranule, Backing::memory()));
+  range.base[kGranule + 7] = std::byte{9};
+  ASSERT_TRUE(space_.populate(range, kGranule, kGranule));
+  std::vector<unsigned char> resident(kGranule / static_cast<std::size_t>(getpagesize()));
+  ASSERT_EQ(mincore(range.base + kGranule, kGranule, resident.data()), 0);
+  for (const unsigned char page : resident) EXPECT_EQ(page & 1, 1);
+  EXPECT_EQ(range.base[kGranule + 7], std::byte{9});
+  EXPECT_EQ(range.base[kGranule + 8], std::byte{0});
+  ASSERT_EQ(mincore(range.base, kGranule, resident.data()), 0);
+  EXPECT_EQ(resident[0] & 1, 0) << "of the piece before, nothing";
+  space_.release(range);
+}
+
 TEST_F(AddressSpaceTest, AccessOutsideWhatIsBackedFaults) {
   const AddressRange range = reserve(2 * kGranule);
   ASSERT_TRUE(space_.back(range, 0, kGranule, Backing::memory()));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -40,6 +41,7 @@ class CpuDevice final : public Device {
   CpuDevice(ThreadPool& pool, std::unique_ptr<ThreadPool> own_pool, std::unique_ptr<Ops> ops,
             DeviceTraits traits)
       : own_pool_(std::move(own_pool)),
+        pool_(pool),
         transfers_(pool, clock_),
         ops_(std::move(ops)),
         traits_(std::move(traits)) {}
@@ -57,6 +59,7 @@ class CpuDevice final : public Device {
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override {
     space_.unback(range, offset, bytes);
   }
+  Status populate(AddressRange range, std::size_t offset, std::size_t bytes) override;
   void discard(AddressRange range, std::size_t offset, std::size_t bytes) override {
     space_.discard(range, offset, bytes);
   }
@@ -101,6 +104,7 @@ class CpuDevice final : public Device {
  private:
   AddressSpace space_;
   std::unique_ptr<ThreadPool> own_pool_;  // empty when the pool is borrowed
+  ThreadPool& pool_;
   SystemClock clock_;
   TransferQueue transfers_;
   RecordingOps ops_;
@@ -156,6 +160,21 @@ Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes
                                           bytes, info->free_bytes, info->total_bytes));
   }
   return space_.back(range, offset, bytes, backing);
+}
+
+// All threads take a share, because the system clears each page.
+Status CpuDevice::populate(AddressRange range, std::size_t offset, std::size_t bytes) {
+  constexpr std::size_t kPiece = std::size_t{64} << 20;
+  std::mutex mutex;
+  Status status;
+  pool_.parallel_for(static_cast<int>((bytes + kPiece - 1) / kPiece), [&](int piece) {
+    const std::size_t begin = static_cast<std::size_t>(piece) * kPiece;
+    Status done = space_.populate(range, offset + begin, std::min(kPiece, bytes - begin));
+    if (done) return;
+    const std::lock_guard lock(mutex);
+    status = std::move(done);
+  });
+  return status;
 }
 
 Result<CpuIsa> choose_isa(std::optional<CpuIsa> wanted) {
