@@ -22,6 +22,7 @@
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/rows.h"
 
 namespace sluice::kernels {
@@ -37,7 +38,7 @@ struct NextRows {
   SLUICE_INLINE void prefetch(int k) const {
     if (k >= count) return;
     for (int at = 0; at < row_bytes; at += 64) {
-      _mm_prefetch(base + places[k] * element_bytes + at, _MM_HINT_T1);
+      prefetch_second(base + places[k] * element_bytes + at);
     }
   }
 };

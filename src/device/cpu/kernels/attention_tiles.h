@@ -11,6 +11,7 @@
 
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/matmul_tiles.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/tile_registers.h"
 
 namespace sluice::kernels {
@@ -28,6 +29,59 @@ SLUICE_INLINE __m512 power_of_two(__m512 x, __mmask16 lanes) {
   const __mmask16 normal = _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(-126.0F), _CMP_NLT_UQ);
   return _mm512_maskz_scalef_ps(normal, power, x);
 }
+
+// Fetches the keys and values of the next tile into the second-level cache while this one is
+// computed. Memory takes longer to answer than a tile takes to compute, and a core waits for a
+// few lines at a time only, so fetches are spread over the whole computation: kSlots of them.
+class NextTile {
+ public:
+  static constexpr int kSlots = 128;
+
+  // No next tile.
+  SLUICE_INLINE void clear() { lines_ = 0; }
+  // A tile of `count` rows; the caller has written their `places`.
+  SLUICE_INLINE void begin(const KvLayerView& kv, int count, std::int32_t row_bytes) {
+    const auto* const keys = static_cast<const char*>(kv.k_base);
+    line_ = keys;
+    to_values_ = static_cast<const char*>(kv.v_base) - keys;
+    row_bytes_ = row_bytes;
+    key_ = 0;
+    at_ = 0;
+    lines_ = count * ((row_bytes + 63) / 64);
+    share_ = (lines_ + kSlots - 1) / kSlots;
+  }
+  template <int slots>
+  SLUICE_INLINE void fetch() {
+    if (lines_ == 0) return;
+    fetch_lines(slots * share_);
+  }
+  SLUICE_INLINE void finish() { fetch_lines(lines_); }
+
+  std::int64_t places[kAttentionTile];
+
+ private:
+  SLUICE_INLINE void fetch_lines(int most) {
+    int count = most < lines_ ? most : lines_;
+    lines_ -= count;
+    for (; count > 0; --count) {
+      const char* const line = line_ + places[key_] * 2 + at_;
+      prefetch_second(line);
+      prefetch_second(line + to_values_);
+      at_ += 64;
+      if (at_ < row_bytes_) continue;
+      at_ = 0;
+      ++key_;
+    }
+  }
+
+  const char* line_ = nullptr;
+  std::int64_t to_values_ = 0;
+  std::int32_t row_bytes_ = 0;
+  int key_ = 0;
+  std::int32_t at_ = 0;
+  int lines_ = 0;  // of keys, that are left; each comes with one of values
+  int share_ = 0;  // of a slot
+};
 
 template <class S>
 class TileAttention {
@@ -117,9 +171,9 @@ class TileAttention {
 
   void add_tile(std::int32_t tile, int low, int high) {
     place_.find_places(tile + low, tile + high, places_ + low);
+    begin_next(tile + kAttentionTile);
     load_keys(low, high);
     const bool finite = load_values(low, high);
-    prefetch(tile + kAttentionTile);
     for (int t = 0; t < row_tiles_; ++t) {
       if (t % 2 == 0) score_two(t, low, high);
       if (sees_all(t, tile)) {
@@ -139,6 +193,7 @@ class TileAttention {
       }
     }
     outputs_written_ = true;
+    next_.finish();
   }
 
   RowSums sums_of(int row) const {
@@ -202,26 +257,23 @@ class TileAttention {
         _mm512_storeu_si512(to, _mm512_unpacklo_epi16(even, odd));
         _mm512_storeu_si512(to + kTileHalves, _mm512_unpackhi_epi16(even, odd));
       }
+      next_.fetch<1>();
     }
     return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0;
   }
 
   // Few rows wait for memory: blocks are scattered and too short for hardware prefetching.
-  void prefetch(std::int32_t begin) {
+  void begin_next(std::int32_t begin) {
     const std::int32_t end = piece_.end_key;
-    if (row_tiles_ > 1 || begin >= end) return;
-    std::int64_t places[kAttentionTile];
+    if (row_tiles_ > 1 || begin >= end) return next_.clear();
     const int count = end - begin < kAttentionTile ? end - begin : kAttentionTile;
-    place_.find_places(begin, begin + count, places);
-    for (const void* base : {p_.kv.k_base, p_.kv.v_base}) {
-      const NextRows next{static_cast<const char*>(base), places, count, dim_ * 2, 2};
-      for (int k = 0; k < count; ++k) next.prefetch(k);
-    }
+    place_.find_places(begin, begin + count, next_.places);
+    next_.begin(p_.kv, count, dim_ * 2);
   }
 
   // Scores of 32 rows with a tile of keys, or of 16 if there are no more. Groups of keys are read
   // once for both tiles of rows. Four sums at a time hide the latency of a product.
-  void score_two(int row_tile, int low, int high) const {
+  void score_two(int row_tile, int low, int high) {
     if (row_tile + 1 == row_tiles_) return score_rows(row_tile, low, high);
     for (int g = 0; g < kGroups; g += 2) {
       const bool first = seen_group(g, low, high);
@@ -234,7 +286,7 @@ class TileAttention {
   }
 
   // Scores of 16 rows: [key][row].
-  void score_rows(int row_tile, int low, int high) const {
+  void score_rows(int row_tile, int low, int high) {
     const std::uint16_t* const queries = queries_of(row_tile);
     float* const scores = scores_of(row_tile);
     repeat<kGroups>([&](auto group) {
@@ -249,6 +301,7 @@ class TileAttention {
         Bf16Products::add<kGroup, kLeft, kLeft + 1>();
       }
       store_tile<kGroup>(scores + kGroup * kTileRows * kTileRows, kTileRowBytes);
+      next_.fetch<8>();
     });
   }
 
@@ -332,6 +385,7 @@ class TileAttention {
         sums[2 * (i % 2)] = S::add(sums[2 * (i % 2)], even);
         sums[2 * (i % 2) + 1] = S::add(sums[2 * (i % 2) + 1], odd);
         pairs[i] = rounded_pairs(even, odd);
+        next_.fetch<1>();
       }
       S::transpose(pairs);
       auto* to = reinterpret_cast<float*>(weights_ + step * kTileHalves);
@@ -376,7 +430,7 @@ class TileAttention {
 
   // Adds the weighted values of a tile to what is `written`: to all rows, or to row `only` of
   // the 16.
-  void weigh(int row_tile, bool written, int only = -1) const {
+  void weigh(int row_tile, bool written, int only = -1) {
     float* const outputs = outputs_of(row_tile);
     load_tile<4>(weights_, kTileRowBytes);
     load_tile<5>(weights_ + kTileHalves, kTileRowBytes);
@@ -388,7 +442,7 @@ class TileAttention {
 
   // The sums of 16 dimensions are in each of `count` registers, from dimension i on.
   template <int count>
-  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, bool written, int only) const {
+  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, bool written, int only) {
     const std::uint16_t* const values = values_ + i / kTileRows * kTileHalves;
     float* const output = outputs + i * kTileRows;
     const std::int64_t next_step = value_step();
@@ -401,12 +455,13 @@ class TileAttention {
         clear_tile<kColumn>();
       }
     });
-    repeat<2 * count>([=](auto product) {
+    repeat<2 * count>([=, this](auto product) {
       constexpr int kStep = decltype(product)::value / count;
       constexpr int kColumn = decltype(product)::value % count;
       constexpr int kRight = 6 + kColumn % 2;
       load_tile<kRight>(values + kStep * next_step + kColumn * kTileHalves, kTileRowBytes);
       Bf16Products::add<kColumn, 4 + kStep, kRight>();
+      next_.fetch<2>();
     });
     repeat<count>([=](auto column) {
       constexpr int kColumn = decltype(column)::value;
@@ -491,6 +546,7 @@ class TileAttention {
   std::int32_t* last_;
   bool outputs_written_ = false;  // of the span
   std::int64_t places_[kAttentionTile];
+  NextTile next_;
   LeftRows groups_[kGroups];
 };
 

@@ -2,6 +2,7 @@
 // of INT8 differ from AVX-512, and they have its bits.
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/simd_avx512.h"
 
 namespace sluice::kernels {
@@ -71,7 +72,7 @@ void multiply_columns(const MatmulPiece& p) {
     std::int64_t k = 0;
     const auto step = [&](P::Sum(&to)[rows][1]) {
       if (weight_end - w[0] > k + kLead) {
-        _mm_prefetch(reinterpret_cast<const char*>(w[0] + k + kLead), _MM_HINT_T0);
+        prefetch_near(w[0] + k + kLead);
       }
       Tile::phases(x, w, k, to);
       k += P::kStep;

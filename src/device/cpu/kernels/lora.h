@@ -6,6 +6,7 @@
 
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/rows.h"
 
 namespace sluice::kernels {
@@ -26,7 +27,7 @@ SLUICE_INLINE void lora_tile(const LoraExpandPiece& p, const float* h, float* co
   }
   const auto* b = static_cast<const typename B::Element*>(p.b) + col;
   for (std::int32_t r = 0; r < p.rank; ++r, b += p.b_stride) {
-    if constexpr (vectors > 1) __builtin_prefetch(b + kAhead);
+    if constexpr (vectors > 1) prefetch_near(b + kAhead);
     F hs[rows];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) hs[i] = S::set1(h[i * LoraTable::kMaxRank + r]);

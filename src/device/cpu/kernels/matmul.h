@@ -22,6 +22,7 @@
 
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/prefetch.h"
 
 namespace sluice::kernels {
 
@@ -435,7 +436,7 @@ struct DotTile {
     for (; k + P::kStep <= end; k += P::kStep) {
       for (int c = 0; c < prefetch.count; ++c) {
         const W* row = prefetch.first + c * prefetch.stride;
-        _mm_prefetch(reinterpret_cast<const char*>(weight_at<P>(row, k)), _MM_HINT_T1);
+        prefetch_second(weight_at<P>(row, k));
       }
       phases(x, w, k, sums);
     }

@@ -14,6 +14,7 @@
 
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/panel_sources.h"
+#include "device/cpu/kernels/prefetch.h"
 
 namespace sluice::kernels {
 
@@ -41,7 +42,7 @@ void multiply_row(const MatmulPiece& p) {
       std::int64_t k = begin;
       for (; k + P::kStep <= end; k += P::kStep) {
         if (weight_end - w[0] > k + kLead) {
-          _mm_prefetch(reinterpret_cast<const char*>(w[0] + k + kLead), _MM_HINT_T0);
+          prefetch_near(w[0] + k + kLead);
         }
         Tile::phases(x, w, k, sums);
       }
@@ -105,7 +106,7 @@ class FewRows {
 
     SLUICE_INLINE void fetch() {
       if (line_ >= line_end_) return;
-      _mm_prefetch(line_, _MM_HINT_T1);
+      prefetch_second(line_);
       line_ += 2 * kPanelLine;
       if (line_ >= line_end_) next_column();
     }
@@ -174,7 +175,7 @@ class FewRows {
         for (const std::uint16_t* const whole = w + left / kPanelLine * kPanelLine; w != whole;
              w += kPanelLine) {
           if (weight_end - w > kLead) {
-            _mm_prefetch(reinterpret_cast<const char*>(w + kLead), _MM_HINT_T0);
+            prefetch_near(w + kLead);
           }
           multiply(S::load_pairs(w));
         }

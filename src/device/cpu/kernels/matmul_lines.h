@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 #include "device/cpu/kernels/widen_blocks.h"
 
@@ -71,7 +72,7 @@ struct LinesTile {
       for (; k + kStep <= end; k += kStep) {
 #pragma GCC unroll 16
         for (int i = 0; i < kAhead; ++i) {
-          _mm_prefetch(reinterpret_cast<const char*>(ahead + 64 * i), _MM_HINT_T0);
+          prefetch_near(ahead + 64 * i);
         }
         ahead += cols * Source::kBytes;
         step(source, x, w, k, sums);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 
 namespace sluice::kernels {
 
@@ -175,7 +176,7 @@ void matmul_bf16(const MatmulPiece& p) {
     for (std::int64_t i = cols * lines * part / parts; i < cols * lines * (part + 1) / parts; ++i) {
       const std::uint16_t* line =
           weight + (col + i / lines) * p.weight_stride + k + i % lines * kLine;
-      _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+      prefetch_second(line);
     }
   };
   ManyRows<S, decltype(fill), decltype(prefetch)>(p, fill, prefetch).run();

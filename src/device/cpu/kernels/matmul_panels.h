@@ -10,6 +10,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 
 namespace sluice::kernels {
 
@@ -33,7 +34,7 @@ struct GroupAhead {
   SLUICE_INLINE void step() {
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
-      _mm_prefetch(reinterpret_cast<const char*>(x + r * kPanelLine), _MM_HINT_T0);
+      prefetch_near(x + r * kPanelLine);
     }
     x += kPackedLineStep;
   }
@@ -264,7 +265,7 @@ class Panels {
     }
     SLUICE_INLINE void fetch() {
       for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
-        _mm_prefetch(reinterpret_cast<const char*>(row_ + at_), _MM_HINT_T1);
+        prefetch_second(row_ + at_);
         at_ += kBytes;
         if (at_ < row_bytes_) continue;
         at_ = 0;

@@ -16,6 +16,7 @@
 
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/simd_avx512.h"
 #include "device/cpu/kernels/tile_registers.h"
 #include "device/cpu/kernels/tile_weights.h"
@@ -122,7 +123,7 @@ class TileMatmul {
         Products::template add<decltype(j)::value, kLeft, kTile>();
       });
       for (int r = 0; r < upcoming.count; ++r) {
-        _mm_prefetch(reinterpret_cast<const char*>(next + r * upcoming.stride), _MM_HINT_T1);
+        prefetch_second(next + r * upcoming.stride);
       }
       beside();
       if constexpr (lefts == 2) {

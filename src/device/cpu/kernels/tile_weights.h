@@ -15,6 +15,7 @@
 
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/tile_registers.h"
 #include "device/cpu/kernels/widen_blocks.h"
 #include "device/cpu/kernels/widen_f8.h"
@@ -206,10 +207,10 @@ struct Widened {
   static constexpr std::int64_t kPassesAhead = 8;
 
   SLUICE_INLINE static void fetch(const std::uint8_t* from, std::int64_t offset) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + offset), _MM_HINT_T0);
+    prefetch_near(from + offset);
   }
   SLUICE_INLINE static void fetch_later(const std::uint8_t* from, std::int64_t offset) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + offset), _MM_HINT_T2);
+    prefetch_far(from + offset);
   }
 
   // Element k of row `col`; behind the end of the row, that of the next rows, or of the last one.
@@ -293,11 +294,7 @@ struct WidenedF8 {
           const std::int64_t stop = border < next ? border : next;
           if (scales != last) tables[index] = WidenF8<S>::table_of(scales[index]);
           const std::uint8_t* const upcoming = codes + at + ahead;
-          // Not _mm_prefetch: g++ 12 takes a function that does only that for one without effect,
-          // and removes the calls of it.
-          const auto fetch = [upcoming](std::int64_t i) {
-            asm volatile("prefetcht1 %0" ::"m"(upcoming[i]));
-          };
+          const auto fetch = [upcoming](std::int64_t i) { prefetch_second(upcoming + i); };
           WidenF8<S>::widen(tables[index], codes + at, stop - at, to.at(r, at - k), to.step / 2,
                             fetch);
           at = stop;
