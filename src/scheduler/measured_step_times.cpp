@@ -10,6 +10,9 @@ namespace {
 
 // The share of a new step in the average of its range, once there are a few.
 constexpr double kRate = 0.2;
+// The part of a step's relative error by which the averages of other ranges change.
+constexpr double kSharedRate = 0.1;
+constexpr double kLargestError = 1;  // of one step, for them
 constexpr double kLeastShare = 0.1;  // of a step's time that is not attention, at least
 
 std::size_t range_of(std::int32_t tokens, std::size_t ranges) {
@@ -24,6 +27,12 @@ void MeasuredStepTimes::observe(const StepFeatures& f, double measured_ns) {
   const double attention = predictor_.num_knots > 0 ? predictor_.attention_ns(f) : 0;
   const double ns = std::max(measured_ns - attention, kLeastShare * measured_ns);
   Range& range = ranges_[range_of(f.tokens, ranges_.size())];
+  if (range.steps > 1) {
+    const double error = std::min(ns / predictor_.linear_ns(f) - 1, kLargestError);
+    for (Range& other : ranges_) {
+      if (&other != &range) other.ns *= 1 + kSharedRate * error;
+    }
+  }
   ++range.steps;
   // The second step replaces the first, for which a process had to page its weights in.
   const double rate = std::max(kRate, 1.0 / std::max(1, range.steps - 1));

@@ -4,7 +4,9 @@
 // it costs there on average, which is too much where weights are read once for all tokens; so the
 // first chunks are short, and longer ones follow as steps show that they are cheap. For the same
 // reason a token of a longer step never costs more than one of a shorter step, and a shorter step
-// takes no longer than a longer one did.
+// takes no longer than a longer one did. A step that takes longer or shorter than expected also
+// changes the averages of other ranges a little: the machine may have become slower or faster, and
+// those ranges may not run again soon.
 //
 // The cost of attention follows from the model's shape: computing a query-key pair is a known part
 // of a token's matmuls, and reading a position's KV is a known part of reading the weights.

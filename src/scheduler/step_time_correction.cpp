@@ -7,6 +7,7 @@ namespace {
 
 constexpr double kRate = 0.1;  // of the factors: each step corrects a tenth of the error
 // The usual error grows faster than it shrinks, because a few good steps do not cover all cases.
+// Without a profile there are no such cases, and after a slow time it should shrink soon.
 constexpr double kErrorGrows = 0.05;
 constexpr double kErrorShrinks = 0.01;
 // A step that takes too long widens the margin by a fifth of a usual error; 99 steps within the
@@ -116,7 +117,7 @@ void StepTimeCorrection::learn_factors(const StepFeatures& f, double error_ns) {
 
 void StepTimeCorrection::learn_margin(double error, bool too_long) {
   const double seen = std::min(std::abs(error), kOutlier * usual_error_);
-  const double rate = seen > usual_error_ ? kErrorGrows : kErrorShrinks;
+  const double rate = seen > usual_error_ || measured_ ? kErrorGrows : kErrorShrinks;
   usual_error_ = std::max(kLeastError, usual_error_ + rate * (seen - usual_error_));
   const double change = too_long ? 1 - kTooLong : -kTooLong;
   errors_in_margin_ =

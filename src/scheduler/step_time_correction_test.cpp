@@ -142,6 +142,63 @@ TEST(StepTimeCorrectionTest, WithoutAProfileTheMarginHasALimit) {
   EXPECT_DOUBLE_EQ(widest, 1.5);
 }
 
+// A stream on a machine without a profile, and prompts beside it.
+struct StreamAndPrompts {
+  StepTimeCorrection correction = [] {
+    TimeBudget budget;
+    budget.costs = StepCosts{.pair_tokens = 1e-4, .position_reads = 2e-5, .window = 0};
+    budget.decode_steps = 3;
+    budget.margin = 1.25;
+    return StepTimeCorrection(budget, kMostTokens);
+  }();
+  SplitMix64 random{5};
+  int steps = 0;
+  int too_long = 0;
+
+  // Returns the tokens of the prompt.
+  std::int32_t step(bool with_prompt, std::int32_t context, double slowness) {
+    StepFeatures decodes;
+    decodes.add_decode(1000);
+    StepFeatures f = decodes;
+    if (with_prompt) {
+      std::int32_t tokens = 16;
+      if (correction.known()) {
+        tokens = correction.best_chunk(decodes, {context, 16, 1500, false},
+                                       correction.decode_limit_ns(decodes) / correction.margin());
+      }
+      f.add_chunk(context, std::max(tokens, 16), false);
+    }
+    const double exact = (44e6 + 0.55e6 * f.tokens + 20 * f.chunk_work) * slowness;
+    const double ns = exact * (0.95 + 0.1 * random.uniform());
+    ++steps;
+    too_long += ns > 3 * 44.55e6 * slowness ? 1 : 0;
+    correction.observe(f, decodes, ns);
+    return f.chunk_tokens;
+  }
+  // A prompt of 1,500 tokens, and then 20 steps of the stream alone. Returns the prompt's steps.
+  int prompt() {
+    int count = 0;
+    for (std::int32_t context = 0; context < 1500; ++count) context += step(true, context, 1);
+    for (int i = 0; i < 20; ++i) step(false, 0, 1);
+    return count;
+  }
+};
+
+TEST(StepTimeCorrectionTest, WithoutAProfileASlowTimeIsForgotten) {
+  StreamAndPrompts machine;
+  for (int i = 0; i < 5; ++i) machine.prompt();
+  machine.steps = machine.too_long = 0;
+  int usual = 0;
+  for (int i = 0; i < 40; ++i) usual += machine.prompt();
+  usual /= 40;
+  EXPECT_LE(machine.too_long, machine.steps / 25);
+  for (std::int32_t i = 0; i < 30; ++i) machine.step(true, 50 * i, 2);
+  EXPECT_LE(machine.prompt(), 2 * usual);
+  machine.prompt();
+  machine.prompt();
+  EXPECT_LE(machine.prompt(), usual * 4 / 3);
+}
+
 TEST(StepTimeCorrectionTest, AnOutlierTeachesLittle) {
   TimeBudget budget = profiled();
   budget.longest_step = std::chrono::milliseconds(40);
