@@ -12,15 +12,21 @@
 // time (kEffort), the same runs again from other starts, each with one placement taken first, and
 // the best set is the plan.
 //
+// Most placements are the same choice: an artifact on one of many devices. So a run walks down the
+// artifacts, in the order of their densities without needs, and chooses a device when it takes an
+// artifact. An artifact is taken at once if all that it needs is taken somewhere. Otherwise it is
+// deferred, with an upper bound of its density together with its needs. The exact density is
+// computed when that bound is the highest one. Each placement that is taken opens the artifacts
+// that need it again.
+//
 // Memory in use is never touched: it is not part of the idle bytes, and placements in use count as
 // taken. Idle placements that are loaded already are preferred a little (`keep_bonus`), so that two
-// artifacts of nearly equal value do not take turns. An idle placement
-// that is not worth its place is dropped only where its memory is needed.
+// artifacts of nearly equal value do not take turns. An idle placement that is not worth its place
+// is dropped only where its memory is needed.
 //
 // Owner: the gateway or the simulator. One thread. Allocation: at construction, besides the result.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -56,85 +62,112 @@ class PreloadPolicy {
   PreloadPlan plan(const PreloadView& view);
 
  private:
-  struct Entry {
-    double density = 0;
+  // A placement during a run.
+  enum class State : std::uint8_t {
+    kWaiting,  // something that it needs is not taken
+    kReady,    // all that it needs is taken
+    kTaken,
+    kNoRoom,  // for it with all that it still needs; a run frees no memory, so this stays true
+  };
+  // Numbers in groups.
+  struct Groups {
+    std::vector<std::int32_t> first;  // of each group, in `list`, and the end
+    std::vector<std::int32_t> list;
+    std::span<const std::int32_t> of(std::int32_t group) const {
+      const auto* const begin = first.data() + group;
+      return {list.data() + begin[0], list.data() + begin[1]};
+    }
+  };
+  // Placements of one artifact that differ by their memories only.
+  struct Copies {
+    double saved_per_byte = 0;
+    double bytes = 0;
     std::int32_t artifact = 0;
-    friend bool operator<(const Entry& a, const Entry& b) {
+    std::int32_t end = 0;  // in memory_of_copy_; they begin where the ones before end
+  };
+  struct Candidate {
+    double density = -1;  // an upper bound; less than 0: there is none
+    std::int32_t artifact = -1;
+    friend bool operator<(const Candidate& a, const Candidate& b) {
       return a.density != b.density ? a.density < b.density : a.artifact > b.artifact;
     }
   };
-  // A placement with all that it still needs.
-  struct Bundle {
-    double density = -1;  // less than 0: it does not fit
-    std::int32_t slot = -1;
+  struct Choice {
+    double density = -1;          // less than 0: there is none
+    std::int32_t placement = -1;  // -1: the density is an upper bound
   };
-  // A placement. Placements of one artifact lie beside each other, in the order of the list,
-  // because the algorithm looks at them together. All lists below are of slots.
-  struct Slot {
-    double saved_s = 0;
-    std::int64_t bytes = 0;
-    std::int32_t memory = 0;
-    std::int32_t artifact = 0;
-    std::int32_t first_need = 0;
-    std::int32_t num_needs = 0;
-  };
-  struct Needs {
-    std::int32_t missing = 0;  // direct needs that are not taken
-    std::int32_t deep = 0;     // those of them that miss something themselves
+  // A density is gain / part.
+  struct Worth {
+    double gain = 0;
+    double part = 0;  // of the idle memory
   };
 
+  static Groups group(std::span<const std::int32_t> keys, std::int32_t num_groups);
+  const Placement& placement(std::int32_t p) const {
+    return artifacts_.placements[static_cast<std::size_t>(p)];
+  }
+  std::span<const std::int32_t> needs_of(std::int32_t p) const {
+    return artifacts_.needs_of(placement(p));
+  }
+  void add_copies(std::int32_t artifact);
+  bool is_idle(const PreloadView& view, std::int32_t p) const;
   void prepare(const PreloadView& view);
+
   void start(const PreloadView& view);
   double run(const PreloadView& view, std::int32_t first);
   double run_greedy(const PreloadView& view);
-  // Also fills bundle_ with the slot and, if it fits, all that it still needs.
-  Bundle evaluate(const PreloadView& view, std::int32_t slot);
-  Bundle evaluate_chain(const PreloadView& view, std::int32_t slot) const;
-  Bundle evaluate_at(const PreloadView& view, std::int32_t slot);
-  int depth_of(std::int32_t slot) const;
-  Bundle best_of(const PreloadView& view, const Entry& entry);
-  Bundle best_of_slots(const PreloadView& view, std::span<const std::int32_t> slots, double enough);
-  double saved_by_member(std::size_t i) const;
-  std::span<const std::int32_t> needs_of(std::int32_t slot) const;
-  std::span<const std::int32_t> dependents_of(std::int32_t slot) const;
-  void mark_taken(std::int32_t slot);
-  void look_again(const PreloadView& view, std::int32_t slot);
-  void take_bundle(const PreloadView& view);
-  void push(std::int32_t artifact, double density);
+  void open(std::int32_t artifact);
+  void defer(Candidate candidate);
+  Candidate next_open();
+  double next_density();
+  Candidate pop();
+  void make_ready(std::int32_t p);
+  void mark_taken(std::int32_t p);
+  void take_bundle();
+
+  Choice best_of(const PreloadView& view, const Candidate& candidate);
+  Choice best_ready(const PreloadView& view, std::int32_t artifact);
+  Choice best_waiting(const PreloadView& view, std::int32_t artifact);
+  double evaluate(const PreloadView& view, std::int32_t p);
+  bool needs_waiting(std::int32_t p) const;
+  std::int32_t first_with_room(std::int32_t& link) const;
+  bool has_ready_copy(std::int32_t artifact);
+  Worth worth_with_needs(const PreloadView& view, std::int32_t artifact);
   PreloadPlan result(const PreloadView& view);
 
   const Artifacts& artifacts_;
   double keep_bonus_;
-  // Fixed: indices of the artifacts.
-  std::vector<Slot> slots_;
-  std::vector<std::int32_t> position_of_;        // of each slot in the list of placements
-  std::vector<std::int32_t> slot_of_;            // of each placement
-  std::vector<std::int32_t> first_of_artifact_;  // num_artifacts + 1
-  std::vector<std::int32_t> needs_;
-  std::vector<std::int32_t> dependents_;  // slots that need one, grouped by it
-  std::vector<std::int32_t> first_dependent_;
-  std::vector<Needs> needs_at_start_;   // of each slot, when nothing is loaded
-  std::vector<double> saved_per_byte_;  // of each slot
-  std::vector<double> best_possible_;   // of each artifact: the most that a placement saves
+  // Fixed.
+  Groups placements_of_;                 // of each artifact
+  Groups dependents_of_;                 // of each placement: those that need it
+  Groups needs_of_artifact_;             // of each artifact: those that its placements need
+  std::vector<std::int32_t> roots_;      // placements that need nothing
+  std::vector<std::int32_t> num_needs_;  // of each placement
+  std::vector<Copies> copies_;
+  std::vector<std::int32_t> memory_of_copy_;
+  std::vector<double> most_saved_;  // of each artifact, by its best placement
   // Fixed during a plan.
-  std::vector<std::int32_t> idle_;     // in the order of the list
-  std::vector<std::int32_t> in_use_;   // in the order of the list
-  std::vector<std::uint8_t> is_idle_;  // of each slot
-  std::vector<double> bound_;          // of each artifact: its best density without needs
-  std::vector<double> memory_bytes_;   // of each memory: idle bytes, at least 1
+  std::vector<std::int32_t> idle_;
+  std::vector<std::int32_t> in_use_;
   std::vector<double> part_per_byte_;  // of each memory: 1 / idle bytes
+  std::vector<double> bound_;          // of each artifact: its best density without needs
+  std::vector<double> least_part_;     // of each artifact: of any memory, without needs
+  std::vector<std::int32_t> order_;    // artifacts, by bound
+  std::vector<std::int32_t> rank_;     // of each artifact in order_
   // State of one run.
-  std::vector<std::uint8_t> taken_;
-  std::vector<std::int32_t> taken_order_;  // beside those in use
-  std::vector<Needs> missing_;
-  std::vector<double> saved_;       // of each artifact
-  std::vector<std::int64_t> left_;  // idle bytes of each memory
-  std::vector<double> key_;         // of each artifact: its valid entry; less than 0: none
-  std::vector<Entry> heap_;
-  std::vector<std::int32_t> bundle_;
-  std::array<std::vector<std::int32_t>, 2> by_depth_;
-  std::vector<std::uint8_t> best_taken_;
-  std::vector<std::int32_t> best_order_;
+  std::vector<State> state_;               // of each placement
+  std::vector<std::int32_t> missing_;      // of each placement: direct needs that are not taken
+  std::vector<std::int32_t> first_ready_;  // of each artifact: a list, in the order of placements
+  std::vector<std::int32_t> next_ready_;   // of each placement: less than 0 at the end
+  std::vector<double> saved_;              // of each artifact
+  std::vector<std::int64_t> left_;         // idle bytes of each memory
+  std::vector<std::uint64_t> open_;        // a bit for each rank
+  std::size_t first_word_ = 0;             // of open_: words before it are 0
+  std::vector<Candidate> deferred_;        // a heap
+  std::vector<double> deferred_density_;   // of each artifact; less than 0: it is not deferred
+  std::vector<std::int32_t> bundle_;       // the last one that was evaluated
+  std::vector<std::uint8_t> on_path_;      // of each artifact, in worth_with_needs()
+  std::vector<State> best_state_;          // after the best run
 };
 
 }  // namespace sluice
