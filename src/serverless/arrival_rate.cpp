@@ -54,32 +54,13 @@ double GapHistogram::upper_edge(std::size_t bucket) {
 
 void GapHistogram::add(Duration gap) {
   CHECK(gap.count() >= 0);
-  const double seconds = to_seconds(gap);
-  const std::size_t bucket = bucket_of(seconds);
+  const std::size_t bucket = bucket_of(to_seconds(gap));
   counts_[bucket] += 1;
   longest_ = std::max(longest_, bucket);
   count_ += 1;
-  sum_ += seconds;
-  square_ += seconds * seconds;
   if (count_ < kMostGaps) return;
   for (float& count : counts_) count /= 2;
   count_ /= 2;
-  sum_ /= 2;
-  square_ /= 2;
-}
-
-Duration GapHistogram::quantile(double q) const {
-  CHECK(q > 0 && q <= 1);
-  if (count_ == 0) return Duration(0);
-  double seen = 0;
-  std::size_t last = 0;
-  for (std::size_t i = 0; i < kBuckets; ++i) {
-    if (counts_[i] == 0) continue;
-    last = i;
-    seen += static_cast<double>(counts_[i]);
-    if (seen >= q * count_) break;
-  }
-  return from_seconds(upper_edge(last));
 }
 
 double GapHistogram::longer_than(double seconds) const {
@@ -96,12 +77,6 @@ double GapHistogram::probability_within(Duration elapsed, Duration horizon) cons
   const double alive = longer_than(to_seconds(elapsed));
   if (!(alive > 0)) return 0;
   return std::clamp(1 - longer_than(to_seconds(elapsed + horizon)) / alive, 0.0, 1.0);
-}
-
-double GapHistogram::cov() const {
-  if (!(sum_ > 0)) return 0;
-  const double mean = sum_ / count_;
-  return std::sqrt(std::max(square_ / count_ - mean * mean, 0.0)) / mean;
 }
 
 void Arrivals::add(TimePoint now) {

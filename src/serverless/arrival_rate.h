@@ -41,13 +41,9 @@ class GapHistogram {
 
   void add(Duration gap);
   double count() const { return count_; }
-  // The upper edge of the bucket in which quantile `q` in (0, 1] lies. 0 without gaps.
-  Duration quantile(double q) const;
   // The probability that a gap that has lasted for `elapsed` ends within `horizon` more. Gaps are
   // spread evenly in their bucket. 0: no gap was as long as `elapsed`.
   double probability_within(Duration elapsed, Duration horizon) const;
-  // Standard deviation over mean, of the gaps themselves. 0 without gaps.
-  double cov() const;
 
  private:
   static constexpr std::size_t kBuckets = 112;
@@ -58,8 +54,6 @@ class GapHistogram {
   std::array<float, kBuckets> counts_{};
   std::size_t longest_ = 0;  // the last bucket that has counted a gap
   double count_ = 0;
-  double sum_ = 0;     // seconds
-  double square_ = 0;  // of seconds
 };
 
 // Both for one function.
@@ -74,7 +68,6 @@ class Arrivals {
   double expected_rate(TimePoint now, Duration horizon) const;
   // The time since the last call; from the start, if there was none.
   Duration since_last(TimePoint now) const { return now - last_; }
-  const DecayingRate& rate() const { return rate_; }
   const GapHistogram& gaps() const { return gaps_; }
 
  private:

@@ -1,5 +1,5 @@
-// UsageMeter: who has used how much of one machine: core time of turns, byte-time of memories,
-// requests. For each function, and for the platform, which has all the rest: free memory, idle
+// UsageMeter: how much of one machine each function has used: core time of turns, byte-time of
+// memories, requests. The platform has all the rest: free memory, idle
 // cores, shared memory that no function is joined to.
 //
 // Shared memory (a backbone) is split evenly over the functions that are joined to it. A function's
