@@ -150,6 +150,12 @@ void FunctionLoops::unload(const ArtifactPlan::Set& set) {
   for (const std::int32_t function : set.adapters) host_.unload_adapter(function);
 }
 
+// Memory of a machine that idle artifacts may have, those that are there included.
+std::int64_t FunctionLoops::memory_for_idle(const ArtifactState& state, std::int64_t free) const {
+  const std::int64_t most = planner_.idle_bytes(state) + free;
+  return idle_bytes_ ? std::min(*idle_bytes_, most) : most;
+}
+
 // An instance that a machine was told to start counts before the machine says so.
 MachineArtifacts FunctionLoops::artifacts_of(std::int32_t machine,
                                              const RemoteMachine& remote) const {
@@ -171,8 +177,7 @@ MachineArtifacts FunctionLoops::artifacts_of(std::int32_t machine,
   add_copies(machine, state);
   std::int64_t left = remote.free_bytes;
   if (left > 0) left = std::max<std::int64_t>(0, left - coming_bytes(machine, remote));
-  const std::int64_t free = planner_.idle_bytes(state) + left;
-  there.idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
+  there.idle_bytes = memory_for_idle(state, left);
   there.takes = remote.open && instances_on(machine) < remote.places;
   return there;
 }
@@ -279,8 +284,7 @@ void FunctionLoops::plan_artifacts() {
   const std::vector<RemoteMachine> machines = host_.machines();
   std::vector<MachineArtifacts> views(1);
   views[0].state = artifacts();
-  const std::int64_t free = planner_.idle_bytes(views[0].state) + host_.free_bytes();
-  views[0].idle_bytes = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
+  views[0].idle_bytes = memory_for_idle(views[0].state, host_.free_bytes());
   views[0].takes = local_instances_ < options_.max_instances;
   for (std::size_t i = 0; i < machines.size(); ++i) {
     views.push_back(artifacts_of(static_cast<std::int32_t>(i) + 1, machines[i]));

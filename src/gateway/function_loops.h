@@ -205,6 +205,7 @@ class FunctionLoops final : public DividedLoops {
   void add_idle_instances(std::int32_t machine, ArtifactState& state) const;
   void end_idle_instances(std::int32_t machine, const std::vector<std::int32_t>& functions);
   // The artifacts of another machine. REQUIRES: `machine` is not 0.
+  std::int64_t memory_for_idle(const ArtifactState& state, std::int64_t free) const;
   MachineArtifacts artifacts_of(std::int32_t machine, const RemoteMachine& remote) const;
   // Backbones on their way to another machine, which take memory that nothing new may have.
   std::int64_t coming_bytes(std::int32_t machine, const RemoteMachine& remote) const;
@@ -229,8 +230,8 @@ class FunctionLoops final : public DividedLoops {
                                          const std::vector<RemoteMachine>& machines,
                                          bool can_load = true) const;
   bool make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
-  std::int32_t instances_on(std::int32_t machine) const;
-  std::int32_t instances_on(std::int32_t machine, std::int32_t backbone) const;
+  // `backbone`: absent: of all.
+  std::int32_t instances_on(std::int32_t machine, std::optional<std::int32_t> backbone = {}) const;
   static bool is_closing(const Instance& instance, const std::vector<RemoteMachine>& machines);
   void report_backbone(std::int32_t backbone);
   // Gives requests to ready instances. False: there was nothing to give.

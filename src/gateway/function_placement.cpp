@@ -14,21 +14,12 @@ bool offers(const RemoteMachine& machine, std::int32_t backbone) {
 
 }  // namespace
 
-std::int32_t FunctionLoops::instances_on(std::int32_t machine) const {
+std::int32_t FunctionLoops::instances_on(std::int32_t machine,
+                                         std::optional<std::int32_t> backbone) const {
   std::int32_t count = 0;
   for (const std::int32_t number : active_) {
     const Function& function = functions_[static_cast<std::size_t>(number)];
-    count += static_cast<std::int32_t>(
-        std::ranges::count(function.instances, machine, &Instance::machine));
-  }
-  return count;
-}
-
-std::int32_t FunctionLoops::instances_on(std::int32_t machine, std::int32_t backbone) const {
-  std::int32_t count = 0;
-  for (const std::int32_t number : active_) {
-    const Function& function = functions_[static_cast<std::size_t>(number)];
-    if (function.spec.backbone != backbone) continue;
+    if (backbone && function.spec.backbone != *backbone) continue;
     count += static_cast<std::int32_t>(
         std::ranges::count(function.instances, machine, &Instance::machine));
   }
