@@ -23,6 +23,9 @@ namespace {
 constexpr std::int64_t kOtherBytes = std::int64_t{1} << 30;
 // For each thread's stack and heap.
 constexpr std::int64_t kThreadBytes = std::int64_t{16} << 20;
+// A step reads the weights no slower than this, also if it is the first one, which maps their
+// pages, and others use the memory as well.
+constexpr std::int64_t kSlowBytesPerSecond = std::int64_t{1} << 30;
 // Tasks beside the threads that compute.
 constexpr unsigned kOtherTasks = 16;
 
@@ -154,6 +157,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       loop_options(options, functions.best_effort, kv_bytes,
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
   loop.start.max_requests = max_requests;
+  loop.slow_step = from_seconds(static_cast<double>(weight_bytes_) / kSlowBytesPerSecond);
   if (options.kv_cache_least) loop.kv_block_bytes = alone.kv_block_bytes;
   checks_ = add_facts(alone, loop);
   tell_memory(functions, kv_bytes, manifest.bytes);

@@ -24,6 +24,7 @@
 #include "function/kv_limit.h"
 #include "function/outstanding.h"
 #include "function/own_memory.h"
+#include "function/process_times.h"
 #include "function/run_function.h"
 #include "sandbox/spawn.h"
 
@@ -58,8 +59,7 @@ struct ProcessEngineLoop::Impl {
     SandboxedProcess process;
     std::unique_ptr<TurnService::Seat> seat;  // ends before the process
     FrameSocket socket;
-    TimePoint started;
-    TimePoint last_frame;
+    ProcessTimes times;
     bool greeted = false;  // its layers are known
     bool ready = false;
     bool has_adapter = false;  // was sent
@@ -311,13 +311,13 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
     const std::lock_guard lock(mutex);
     kv_limit.start();
   }
-  const TimePoint now = clock.now();
-  return Running{*std::move(process), std::move(own), FrameSocket(std::move(ours)), now, now};
+  return Running{*std::move(process), std::move(own), FrameSocket(std::move(ours)),
+                 ProcessTimes(clock.now())};
 }
 
 Result<std::unique_ptr<TurnService::Seat>> ProcessEngineLoop::Impl::take_seat() {
   const std::lock_guard lock(mutex);
-  ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> taken, turns.add(tenant));
+  ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> taken, turns.add(tenant, options.slow_step));
   seat = taken.get();
   seat->set_due(outstanding.due());
   return taken;
@@ -347,8 +347,14 @@ Status ProcessEngineLoop::Impl::wait(const Running& running) const {
 
 Status ProcessEngineLoop::Impl::check_time(Running& running) {
   const TimePoint now = clock.now();
+  std::size_t requests = 0;
+  {
+    const std::lock_guard lock(mutex);
+    requests = outstanding.size();
+  }
+  running.times.look(now, requests > 0, running.seat->waited());
   if (!running.ready) {
-    if (now - running.started <= options.start_limit) return {};
+    if (running.times.since_start() <= options.start_limit) return {};
     return Error{ErrorCode::kDeadlineExceeded, "it did not become ready in time"};
   }
   std::optional<std::int64_t> own_bytes;
@@ -361,8 +367,7 @@ Status ProcessEngineLoop::Impl::check_time(Running& running) {
   if (auto reason = kv_limit.late(now)) {
     return Error{ErrorCode::kDeadlineExceeded, *std::move(reason)};
   }
-  if (outstanding.size() == 0) running.last_frame = now;  // silence counts while it has requests
-  if (now - running.last_frame <= options.hang_limit) return {};
+  if (running.times.silence() <= options.hang_limit) return {};
   return Error{ErrorCode::kDeadlineExceeded, "it hangs: it has requests and reports nothing"};
 }
 
@@ -370,7 +375,7 @@ Status ProcessEngineLoop::Impl::handle_frames(Running& running) {
   for (;;) {
     ASSIGN_OR_RETURN(const auto body, running.socket.next());
     if (!body) return {};
-    running.last_frame = clock.now();
+    running.times.heard();
     ASSIGN_OR_RETURN(FromFunction message, decode_from_function(*body));
     if (auto* frame = std::get_if<StateFrame>(&message)) {
       RETURN_IF_ERROR(handle_state(std::move(*frame), running));

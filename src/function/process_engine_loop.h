@@ -44,7 +44,8 @@ class ProcessEngineLoop final : public TenantLoop {
     std::int32_t vocab_size = 0;
     std::int32_t hidden_size = 0;
     std::vector<TokenId> eos_ids;                    // the end-of-sequence ids
-    Duration hang_limit = std::chrono::seconds(60);  // without a frame, with requests
+    Duration slow_step{0};                           // TurnKeeper::add()
+    Duration hang_limit = std::chrono::seconds(60);  // without a frame, with requests, waits apart
     Duration start_limit = std::chrono::seconds(120);
     Duration first_pause = std::chrono::milliseconds(50);
     Duration longest_pause = std::chrono::seconds(10);

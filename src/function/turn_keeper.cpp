@@ -10,6 +10,15 @@
 #include "base/shared_futex.h"
 
 namespace sluice {
+namespace {
+
+// How fast long steps are forgotten, by turns.
+constexpr int kKeptPercent = 95;
+// If the keeper was not called for longer while a function computes, the machine was paused, or the
+// server was: then the function's CPU time tells how much of it is its turn.
+constexpr Duration kPause = std::chrono::seconds(1);
+
+}  // namespace
 
 TurnKeeper::TurnKeeper(const Options& options, const Clock& clock)
     : options_(options), clock_(clock), ledger_({options.credit, options.patience}) {
@@ -29,13 +38,15 @@ TurnKeeper::Seat& TurnKeeper::seat_of(TurnLedger::FunctionId function) {
   return found->second;
 }
 
-TurnKeeper::SeatId TurnKeeper::add(TurnPages& pages, const std::string& tenant) {
+TurnKeeper::SeatId TurnKeeper::add(TurnPages& pages, const std::string& tenant,
+                                   Duration slow_step) {
   const std::lock_guard lock(mutex_);
   const SeatId id = next_seat_++;
   Seat& seat = seats_[id];
   seat.pages = &pages;
   seat.function = ledger_.add(tenant);
   seat.tenant = tenant;
+  seat.slow_step = slow_step;
   return id;
 }
 
@@ -83,6 +94,13 @@ Duration TurnKeeper::turn_time(SeatId id) const {
   return seat.computed + (computes ? clock_.now() - seat.charged : Duration(0));
 }
 
+Duration TurnKeeper::waited(SeatId id) const {
+  const std::lock_guard lock(mutex_);
+  const Seat& seat = seats_.at(id);
+  const bool waits = seat.state == State::kWaiting || seat.state == State::kSuspended;
+  return seat.waited + (waits ? clock_.now() - seat.waits_since : Duration(0));
+}
+
 std::optional<TimePoint> TurnKeeper::attend() {
   const std::lock_guard lock(mutex_);
   const TimePoint now = clock_.now();
@@ -97,13 +115,16 @@ std::optional<TimePoint> TurnKeeper::attend() {
 
 void TurnKeeper::charge(Seat& seat, TimePoint now) {
   if (seat.state != State::kComputing) return;
-  const Duration time = now - seat.charged;
+  Duration time = now - seat.charged;
+  if (time > kPause && seat.watched) {
+    time = std::clamp(seat.process->cpu_time() - seat.cpu, Duration(0), time);
+  }
   ledger_.charge(seat.function, time);
   seat.in_turn += time;
   seat.computed += time;
   if (seat.wanted_back) {
-    const TimePoint due = seat.taken ? seat.charged : std::max(*seat.wanted_back, seat.charged);
-    seat.overdue += std::max(now - due, Duration(0));
+    const Duration due = seat.taken ? Duration(0) : *seat.wanted_back - seat.charged;
+    seat.overdue += std::max(time - std::max(due, Duration(0)), Duration(0));
   }
   seat.charged = now;
 }
@@ -114,6 +135,7 @@ void TurnKeeper::read_request(Seat& seat, TimePoint now) {
   const bool wants = (word & 1) != 0;
   const bool returned = (word & ~1U) == turn_word(seat.turn, false);
   if (returned && (seat.state == State::kComputing || seat.state == State::kSuspended)) {
+    if (seat.weak_for_turn) recover(seat);
     end_turn(seat, now);
     // It returned its turn just before it was stopped.
     if (!seat.weak_until && std::exchange(seat.stopped, false)) seat.process->resume();
@@ -123,12 +145,14 @@ void TurnKeeper::read_request(Seat& seat, TimePoint now) {
     ask(seat, now);
   } else if (seat.state == State::kWaiting && !wants) {
     seat.state = State::kIdle;
+    seat.waited += now - seat.waits_since;
     ledger_.withdraw(seat.function);
   }
 }
 
 // A function without requests also has work, such as moving its blocks.
 void TurnKeeper::ask(Seat& seat, TimePoint now) {
+  seat.waits_since = now;
   ledger_.ask(seat.function);
   const TimePoint due = seat.due.value_or(now + options_.due_after_turn);
   ledger_.set_due(seat.function, std::max(due, seat.not_due_before));
@@ -141,8 +165,10 @@ void TurnKeeper::end_turn(Seat& seat, TimePoint now) {
     ledger_.end(seat.function);
     --computing_;
   } else {
+    seat.waited += now - seat.waits_since;
     ledger_.withdraw(seat.function);
   }
+  note_step(seat);
   seat.state = State::kIdle;
   seat.not_due_before = now + options_.due_after_turn;
   seat.wanted_back.reset();
@@ -163,7 +189,12 @@ void TurnKeeper::enforce(Seat& seat, TimePoint now) {
   }
   if (seat.state == State::kComputing && seat.wanted_back &&
       now - *seat.wanted_back >= grace(seat)) {
-    if (!seat.taken && !seat.weak_until) weaken(seat, now, "does not return its turn");
+    if (!seat.weakened && !seat.weak_until && is_too_long(seat)) {
+      weaken(seat, now,
+             fmt::format("does not return its turn: it computed for {:.1f} s while others waited",
+                         to_seconds(seat.overdue)));
+      seat.weakened = seat.weak_for_turn = true;
+    }
     return suspend(seat, now);
   }
   if (!computes_without_turn(seat, now)) return;
@@ -179,6 +210,17 @@ void TurnKeeper::enforce(Seat& seat, TimePoint now) {
   }
   kill(seat, Error{ErrorCode::kDeadlineExceeded, "it computes without a turn again and again"},
        now);
+}
+
+bool TurnKeeper::is_too_long(const Seat& seat) const {
+  const Duration step =
+      std::min(options_.longest_step, std::max(seat.slow_step, 2 * seat.usual_step));
+  return seat.overdue >= options_.suspend_after + step;
+}
+
+// A turn is wanted back at any moment of a step, so what is left of one is half of it on average.
+void TurnKeeper::note_step(Seat& seat) {
+  seat.usual_step = std::max(seat.overdue, seat.usual_step * kKeptPercent / 100);
 }
 
 // A leaky bucket of CPU time that no turn explains.
@@ -209,6 +251,7 @@ void TurnKeeper::weaken(Seat& seat, TimePoint now, const std::string& reason) {
   ++suspensions_;
   seat.excess = 0;
   seat.weak_until = now + options_.weak_for;
+  seat.weak_for_turn = false;
   ledger_.weaken(seat.function);
 }
 
@@ -228,6 +271,7 @@ void TurnKeeper::suspend(Seat& seat, TimePoint now) {
 // A suspended function goes on when it is next; another one at once.
 void TurnKeeper::recover(Seat& seat) {
   seat.weak_until.reset();
+  seat.weak_for_turn = false;
   ledger_.recover(seat.function);
   if (!seat.stopped || seat.state == State::kSuspended) return;
   seat.stopped = false;
@@ -257,11 +301,13 @@ void TurnKeeper::grant(Seat& seat, TimePoint now) {
   ledger_.begin(seat.function);
   ++computing_;
   seat.begun = seat.charged = now;
+  seat.waited += now - seat.waits_since;
   const bool goes_on = seat.state == State::kSuspended;
   seat.state = State::kComputing;
   if (!goes_on) {
     ++seat.turn;
     seat.taken = false;
+    seat.weakened = false;
     seat.overdue = Duration(0);
     TurnGrant& grant = seat.pages->grant();
     grant.turn.store(turn_word(seat.turn, true), std::memory_order_release);

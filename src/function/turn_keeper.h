@@ -13,9 +13,13 @@
 //
 // Limits, for functions that no longer keep to the protocol:
 // - A turn that is not returned within suspend_after of the moment when it was wanted back is taken
-//   away: the process is stopped (SIGSTOP) and its function weakened for weak_for. It goes on where
-//   it was when it is next. Until it returns that turn, it is stopped again as soon as the turn is
-//   wanted back.
+//   away: the process is stopped (SIGSTOP), and goes on where it was when it is next. Until it
+//   returns that turn, it is stopped again as soon as the turn is wanted back. So it has its share,
+//   however long its steps are.
+// - If it has computed for longer than an honest step may take, it is also weakened for weak_for,
+//   or until it returns the turn. Beyond suspend_after, an honest step takes a slow read of the
+//   weights (add()), or twice what a step of this function took lately, and at most
+//   longest_step.
 // - A process that uses CPU time outside of its turns beyond free_cores and free_burst is stopped
 //   and weakened too.
 // - A turn in which the process computed for kill_after after others wanted it (while the process
@@ -64,7 +68,8 @@ class TurnKeeper {
     Duration quantum = kTurnQuantum;
     Duration suspend_after = std::chrono::milliseconds(500);
     Duration weak_for = std::chrono::seconds(5);
-    Duration kill_after = std::chrono::minutes(2);  // far beyond any honest step
+    Duration longest_step = std::chrono::seconds(30);  // of an honest function, beside others
+    Duration kill_after = std::chrono::minutes(2);     // far beyond any honest step
     // How often CPU times are compared while a function waits or computes.
     Duration check = std::chrono::milliseconds(100);
     // CPU seconds per second outside of turns, for frames; and as many seconds at once.
@@ -82,8 +87,9 @@ class TurnKeeper {
 
   TurnKeeper(const Options& options, const Clock& clock);
 
-  // A new function. REQUIRES: `pages` lives until remove().
-  SeatId add(TurnPages& pages, const std::string& tenant);
+  // A new function. `slow_step`: the time of its shortest step if the machine is slow. REQUIRES:
+  // `pages` lives until remove().
+  SeatId add(TurnPages& pages, const std::string& tenant, Duration slow_step = Duration(0));
   // The function's process runs. Its limits hold from now on.
   void attach(SeatId seat, std::unique_ptr<TurnProcess> process);
   // Its engine is ready: its CPU time counts from now on. The start of an engine takes no turn.
@@ -99,11 +105,13 @@ class TurnKeeper {
 
   // The turn time of the function so far.
   Duration turn_time(SeatId seat) const;
+  // How long the function has waited for turns so far, or to go on in one.
+  Duration waited(SeatId seat) const;
   // Why the keeper killed the process.
   std::optional<Error> failure(SeatId seat) const;
   struct Totals {
     std::vector<TurnLedger::Usage> usage;  // turn time by tenant
-    std::int64_t suspensions = 0;
+    std::int64_t suspensions = 0;          // with which functions were weakened
     std::int64_t kills = 0;
   };
   Totals totals() const;
@@ -123,6 +131,7 @@ class TurnKeeper {
     std::unique_ptr<TurnProcess> process;  // null: not yet attached
     TurnLedger::FunctionId function = 0;
     std::string tenant;
+    Duration slow_step{0};
     State state = State::kIdle;
     std::uint32_t turn = 0;        // the number of the last one
     std::optional<TimePoint> due;  // of set_due()
@@ -130,11 +139,16 @@ class TurnKeeper {
     TimePoint begun;               // when it last got a place
     TimePoint charged;             // until when its turn is charged
     Duration computed{0};          // in all its turns, until then
+    TimePoint waits_since;         // while it waits for a place
+    Duration waited{0};            // before that
     std::optional<TimePoint> wanted_back;
-    bool taken = false;   // this turn was taken away before
-    Duration overdue{0};  // of this turn: how long it went on although others wanted it
+    bool taken = false;      // this turn was taken away before
+    bool weakened = false;   // for this turn, once
+    Duration overdue{0};     // of this turn: how long it went on although others wanted it
+    Duration usual_step{0};  // the longest lately, as far as others waited for its end
     bool stopped = false;
     std::optional<TimePoint> weak_until;
+    bool weak_for_turn = false;  // until it returns its turn, at the latest
     // CPU time.
     bool watched = false;
     TimePoint checked;
@@ -162,6 +176,9 @@ class TurnKeeper {
   Duration grace(const Seat& seat) const {
     return seat.taken || seat.weak_until ? Duration(0) : options_.suspend_after;
   }
+  // Whether its turn has gone on for longer than an honest step may.
+  bool is_too_long(const Seat& seat) const;
+  static void note_step(Seat& seat);
   void suspend(Seat& seat, TimePoint now);
   void weaken(Seat& seat, TimePoint now, const std::string& reason);
   void recover(Seat& seat);

@@ -48,8 +48,11 @@ class FakeProcess final : public TurnProcess {
 // A function whose end the test writes by hand.
 class Hand {
  public:
-  Hand(TurnKeeper& keeper, const std::string& tenant, bool watched = true)
-      : keeper_(keeper), pages_(*TurnPages::create()), seat_(keeper.add(pages_, tenant)) {
+  Hand(TurnKeeper& keeper, const std::string& tenant, bool watched = true,
+       Duration slow_step = Duration(0))
+      : keeper_(keeper),
+        pages_(*TurnPages::create()),
+        seat_(keeper.add(pages_, tenant, slow_step)) {
     request_ = *map_request(pages_.request_fd());
     grant_ = *map_grant(pages_.grant_fd());
     keeper_.attach(seat_, std::make_unique<FakeProcess>(process));
@@ -68,6 +71,7 @@ class Hand {
     return grant_->return_after.load() <= now.since_start.count();
   }
   Duration turn_time() const { return keeper_.turn_time(seat_); }
+  Duration waited() const { return keeper_.waited(seat_); }
   std::optional<Error> failure() const { return keeper_.failure(seat_); }
   void set_tenant(const std::string& tenant) { keeper_.set_tenant(seat_, tenant); }
   void set_due(std::optional<TimePoint> due) { keeper_.set_due(seat_, due); }
@@ -362,6 +366,161 @@ TEST_F(TurnKeeperTest, ATurnWithoutEndIsEndedWithItsProcess) {
   spinner.ask();  // a dead process gets nothing
   pass(1s);
   EXPECT_TRUE(sibling.computes());
+}
+
+// A function whose steps take long beside one whose steps take 10 ms; both always have work.
+struct LongSteps {
+  int steps = 0;
+  Duration longest_step{0};  // from its begin to its end
+  Duration longest_gap{0};   // of the other one
+  double share = 0;          // of the turn time
+};
+LongSteps run_beside(TurnKeeper& keeper, ManualClock& clock, Hand& slow, Hand& quick, Duration step,
+                     Duration length) {
+  LongSteps found;
+  Duration computed{0};
+  Duration lasted{0};
+  Duration gap{0};
+  slow.ask();
+  quick.ask();
+  for (Duration time{0}; time < length; time += 1ms) {
+    keeper.attend();
+    keeper.check_integrity();
+    clock.advance(1ms);
+    gap += 1ms;
+    lasted += 1ms;
+    found.longest_gap = std::max(found.longest_gap, gap);
+    if (slow.computes() && (computed += 1ms) == step) {
+      ++found.steps;
+      found.longest_step = std::max(found.longest_step, lasted);
+      computed = lasted = Duration(0);
+      slow.give_back(true);
+    }
+    if (quick.computes() && time % 10ms == 0ms) {
+      gap = Duration(0);
+      quick.give_back(true);
+    }
+  }
+  found.share = to_seconds(slow.turn_time()) / to_seconds(slow.turn_time() + quick.turn_time());
+  return found;
+}
+
+TEST_F(TurnKeeperTest, AFunctionWhoseShortestStepIsLongHasItsShareAndIsNotWeakened) {
+  Hand slow(keeper_, "slow", true, 2s);
+  Hand quick(keeper_, "quick");
+  const LongSteps found = run_beside(keeper_, clock_, slow, quick, 1500ms, 60s);
+  EXPECT_EQ(keeper_.totals().suspensions, 0);
+  EXPECT_NEAR(found.share, 0.5, 0.02);
+  EXPECT_GE(found.steps, 18);
+  EXPECT_LE(found.longest_step, 3600ms);
+  EXPECT_LE(found.longest_gap, kOptions.quantum + kOptions.suspend_after + 20ms);
+}
+
+TEST_F(TurnKeeperTest, LongStepsThatEndedAreNoReasonToWeakenAgain) {
+  Hand slow(keeper_, "slow");
+  Hand quick(keeper_, "quick");
+  const LongSteps found = run_beside(keeper_, clock_, slow, quick, 900ms, 60s);
+  EXPECT_EQ(keeper_.totals().suspensions, 1);  // the first one
+  EXPECT_GE(found.steps, 25);
+  EXPECT_LE(found.longest_gap, kOptions.quantum + kOptions.suspend_after + 20ms);
+}
+
+TEST_F(TurnKeeperTest, NoStepIsExpectedToTakeLongerThanTheLimit) {
+  Hand spinner(keeper_, "spinner", true, 1000s);
+  Hand quick(keeper_, "quick");
+  run_beside(keeper_, clock_, spinner, quick, 1000s, 59s);
+  EXPECT_EQ(keeper_.totals().suspensions, 0);
+  const Duration before = spinner.turn_time();
+  const LongSteps later = run_beside(keeper_, clock_, spinner, quick, 1000s, 5s);
+  EXPECT_EQ(keeper_.totals().suspensions, 1);
+  EXPECT_LE(spinner.turn_time() - before, 2s) << "it is weakened";
+  EXPECT_LE(later.longest_gap, 31ms);
+}
+
+TEST_F(TurnKeeperTest, APauseOfTheMachineIsNoTurn) {
+  Hand a(keeper_, "a");
+  Hand b(keeper_, "b");
+  a.ask();
+  pass();
+  b.ask();
+  pass(10ms);
+  a.process.cpu += 10ms;
+  pass(100ms);
+  a.process.cpu += 100ms;
+  pass(200s);
+  EXPECT_FALSE(a.failure());
+  EXPECT_EQ(keeper_.totals().suspensions, 0);
+  EXPECT_LE(a.turn_time(), 300ms);
+  pass();
+  EXPECT_TRUE(b.computes());
+  b.give_back(false);
+  pass(10ms);
+  EXPECT_TRUE(a.computes());
+  a.give_back(false);
+  pass(1ms);
+  EXPECT_FALSE(a.process.stopped);
+  // If only the server was paused, it computed meanwhile.
+  a.ask();
+  pass(1ms);
+  const Duration before = a.turn_time();
+  a.process.cpu += 20s;  // on two threads
+  pass(10s);
+  EXPECT_EQ(a.turn_time() - before, 10s);
+}
+
+TEST_F(TurnKeeperTest, AWeakenedFunctionRecoversWhenItReturnsItsTurn) {
+  for (const bool just_before : {false, true}) {
+    SCOPED_TRACE(just_before);
+    Hand a(keeper_, "a");
+    Hand b(keeper_, "b");
+    a.ask();
+    pass();
+    b.ask();
+    pass();
+    pass(kOptions.quantum + kOptions.suspend_after);
+    ASSERT_TRUE(a.process.stopped);
+    if (just_before) {
+      a.give_back(false);  // its answer is complete
+      pass(1ms);
+      EXPECT_FALSE(a.process.stopped) << "it could neither send its tokens nor read a request";
+      b.give_back(false);
+    } else {
+      b.give_back(false);
+      pass(1ms);
+      ASSERT_TRUE(a.computes());
+      a.give_back(false);
+    }
+    pass(1ms);
+    b.ask();
+    pass(1ms);
+    ASSERT_TRUE(b.computes());
+    a.ask();
+    pass();
+    const Duration before = a.waited();
+    pass(3ms);
+    EXPECT_EQ(a.waited() - before, 3ms);
+    EXPECT_TRUE(b.wanted_back(clock_.now() + 1s)) << "as for any other function";
+  }
+}
+
+TEST_F(TurnKeeperTest, AReturnedTurnDoesNotMakeUpForComputingWithoutOne) {
+  Hand thief(keeper_, "thief");
+  for (int i = 0; i < 10 && !thief.process.stopped; ++i) {
+    thief.process.cpu += 100ms;
+    pass(100ms);
+  }
+  ASSERT_TRUE(thief.process.stopped);
+  thief.ask();
+  pass();
+  ASSERT_TRUE(thief.computes()) << "nobody else waits";
+  Hand other(keeper_, "other");
+  other.ask();
+  pass(1ms);
+  thief.give_back(true);
+  pass(1ms);
+  EXPECT_TRUE(other.computes());
+  pass(1s);
+  EXPECT_FALSE(other.wanted_back(clock_.now() + 1s)) << "it is still weakened";
 }
 
 TEST_F(TurnKeeperTest, AProcessThatComputesWithoutATurnIsStoppedThenKilled) {

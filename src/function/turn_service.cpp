@@ -88,11 +88,12 @@ void TurnService::run() {
   }
 }
 
-Result<std::unique_ptr<TurnService::Seat>> TurnService::add(const std::string& tenant) {
+Result<std::unique_ptr<TurnService::Seat>> TurnService::add(const std::string& tenant,
+                                                            Duration slow_step) {
   ASSIGN_OR_RETURN(TurnPages pages, TurnPages::create());
   RETURN_IF_ERROR(listen_to(bells_.get(), pages.bell_fd()));
   std::unique_ptr<Seat> seat(new Seat(*this, std::move(pages)));
-  seat->id_ = keeper_.add(seat->pages_, tenant);
+  seat->id_ = keeper_.add(seat->pages_, tenant, slow_step);
   return seat;
 }
 
@@ -117,6 +118,8 @@ void TurnService::Seat::set_due(std::optional<TimePoint> due) {
 }
 
 Duration TurnService::Seat::turn_time() const { return service_.keeper_.turn_time(id_); }
+
+Duration TurnService::Seat::waited() const { return service_.keeper_.waited(id_); }
 
 std::optional<Error> TurnService::Seat::failure() const { return service_.keeper_.failure(id_); }
 

@@ -55,6 +55,7 @@ class TurnService {
     void set_tenant(const std::string& tenant);
     void set_due(std::optional<TimePoint> due);  // TurnKeeper::set_due()
     Duration turn_time() const;                  // so far
+    Duration waited() const;                     // for turns, so far
     // Why the process was killed, if it was killed for its turns.
     std::optional<Error> failure() const;
 
@@ -66,7 +67,8 @@ class TurnService {
     TurnPages pages_;
     TurnKeeper::SeatId id_ = 0;
   };
-  Result<std::unique_ptr<Seat>> add(const std::string& tenant);
+  // `slow_step`: as TurnKeeper::add() says.
+  Result<std::unique_ptr<Seat>> add(const std::string& tenant, Duration slow_step = Duration(0));
 
  private:
   TurnService(const TurnKeeper::Options& options, const Clock& clock, UrgentBoard board)

@@ -506,6 +506,9 @@ void Generation::answer(ApiResult<std::string> json, int status) {
 
 void Generation::fail(const ApiError& error) {
   if (finished_) return;
+  if (error.status == http_status(ErrorCode::kInternal)) {
+    log_error(fmt::format("{} ends with an error: {}", record_.request_id, error.message));
+  }
   cancel_requests(FinishReason::kError);
   if (streaming_) {
     writer_->append_error(error, pending_);

@@ -701,7 +701,10 @@ TEST_F(GenerationTest, AnErrorInMidStreamIsAnEventAndNoDone) {
 
 TEST_F(GenerationTest, LogitsThatAreNotFiniteEndTheCallWith500) {
   start(R"({"model":"demo","prompt":["One day","The sea"]})");
+  testing::internal::CaptureStderr();
   give(0, 0, {}, FinishReason::kError);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr(generation_->record().request_id), HasSubstr("not finite")));
   EXPECT_EQ(exchange_->head->status, 500);
   EXPECT_THAT(answer()["error"]["message"].get<std::string>(), HasSubstr("not finite"));
   EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId, kFirstId + 1));

@@ -438,6 +438,30 @@ TEST_F(FunctionProcessTest, SilenceEndsTheProcess) {
   EXPECT_EQ(client.wait_for_answer(1).reason, FinishReason::kError);
 }
 
+TEST_F(FunctionProcessTest, WaitingForATurnIsNoSilence) {
+  ProcessEngineLoop::Options impatient = options();
+  impatient.hang_limit = kShort;
+  FunctionClient client(backbone_, *turns_, impatient);
+  ASSERT_TRUE(client.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  const pid_t process = *client.loop().ready_process();
+  const Request request = test::greedy_request(1, {1, 2}, 3);
+  {
+    // Another function has the only turn; as it has no process, no limit holds.
+    const auto other = *turns_->add("other");
+    const auto grant = *map_grant(other->pages().grant_fd());
+    const auto ask = *map_request(other->pages().request_fd());
+    ask->word.store(turn_word(0, true));
+    const std::uint64_t one = 1;
+    ASSERT_EQ(write(other->pages().bell_fd(), &one, sizeof(one)), std::int64_t{sizeof(one)});
+    while (grant->turn.load() != turn_word(1, true)) std::this_thread::yield();
+    ASSERT_TRUE(client.loop().submit(request));
+    std::this_thread::sleep_for(4 * kShort);
+  }
+  EXPECT_EQ(client.wait_for_answer(1).tokens, expected(request));
+  EXPECT_EQ(*client.loop().ready_process(), process);
+}
+
 TEST_F(FunctionProcessTest, NoProcessIsLeftAfterTheStop) {
   pid_t process = 0;
   {
