@@ -9,6 +9,8 @@
 namespace sluice {
 namespace {
 
+// After a load for a call that had no room.
+constexpr Duration kMemoryPause = std::chrono::seconds(1);
 // After a load before a call, only a call tries again sooner.
 constexpr Duration kLoadPause = std::chrono::seconds(30);
 // The time of a start before one was measured.
@@ -63,25 +65,33 @@ ArtifactState FunctionLoops::artifacts() const {
   return state;
 }
 
+// One that starts may be for a call that is about to come.
+bool FunctionLoops::is_idle_on(std::int32_t machine, std::int32_t number) const {
+  if (!runs_on(machine, number)) return false;
+  const Function& function = functions_[static_cast<std::size_t>(number)];
+  return function.waiting.empty() &&
+         std::ranges::all_of(function.instances, [&](const Instance& instance) {
+           return instance.machine != machine ||
+                  (!is_needed(function, instance) && !instance.loop->is_lost() &&
+                   instance.loop->state() == EngineState::kReady);
+         });
+}
+
 // A backbone with such processes only may leave together with them.
 void FunctionLoops::add_idle_instances(std::int32_t machine, ArtifactState& state) const {
   std::vector<bool> needed(backbones_.size());
   for (const std::int32_t number : active_) {
     const Function& function = functions_[static_cast<std::size_t>(number)];
-    bool is_idle = function.waiting.empty();
+    if (!is_idle_on(machine, number)) {
+      const bool is_here = !function.waiting.empty() || runs_on(machine, number);
+      if (is_here) needed[static_cast<std::size_t>(function.spec.backbone)] = true;
+      continue;
+    }
     ArtifactUse use{0, usual_start()};
     for (const Instance& instance : function.instances) {
-      if (instance.machine != machine) continue;
-      // One that starts may be for a call that is about to come.
-      is_idle = is_idle && !is_needed(function, instance) && !instance.loop->is_lost() &&
-                instance.loop->state() == EngineState::kReady;
-      use.bytes += instance.own_bytes;
+      if (instance.machine == machine) use.bytes += instance.own_bytes;
     }
-    if (!is_idle) {
-      needed[static_cast<std::size_t>(function.spec.backbone)] = true;
-    } else if (runs_on(machine, number)) {
-      state.instances[number] = use;
-    }
+    state.instances[number] = use;
   }
   for (const auto& [number, use] : state.instances) {
     const auto b =
@@ -110,18 +120,40 @@ void FunctionLoops::load_for_call(std::int32_t backbone) {
     if (b == backbone || one.load == Load::kLoading) missing += one.bytes;
     any_loads = any_loads || one.load == Load::kLoading;
   }
+  if (was_just_short(0, backbone)) return;
   if (missing > 0) {
-    ArtifactState state = artifacts();
-    add_idle_instances(0, state);
-    const auto leaving = planner_.make_room(clock_.now(), state, missing);
-    const bool any_runs = std::ranges::any_of(active_, [&](std::int32_t function) {
-      return runs_on(0, function) && !state.instances.contains(function);
-    });
-    // Without these the load shows what is wrong.
-    if (!leaving && (any_loads || any_runs)) return;
-    if (leaving) unload(*leaving);
+    const auto leaving = room_for(0, missing, artifacts(), any_loads);
+    if (!leaving) return;
+    unload(*leaving);
   }
   load(backbone);
+}
+
+std::optional<ArtifactPlan::Set> FunctionLoops::room_for(std::int32_t machine, std::int64_t missing,
+                                                         ArtifactState state, bool any_loads) {
+  add_idle_instances(machine, state);
+  auto leaving = planner_.make_room(clock_.now(), state, missing);
+  if (leaving) return leaving;
+  const bool any_runs = std::ranges::any_of(active_, [&](std::int32_t function) {
+    return runs_on(machine, function) && !state.instances.contains(function);
+  });
+  if (any_loads || any_runs) return std::nullopt;
+  return ArtifactPlan::Set();
+}
+
+bool FunctionLoops::waits_for_memory(std::int32_t machine, std::int32_t backbone,
+                                     const Error& error) {
+  const bool any_runs = std::ranges::any_of(active_, [&](std::int32_t function) {
+    return runs_on(machine, function) && !is_idle_on(machine, function);
+  });
+  if (error.code != ErrorCode::kResourceExhausted || !any_runs) return false;
+  short_until_[{machine, backbone}] = clock_.now() + kMemoryPause;
+  return true;
+}
+
+bool FunctionLoops::was_just_short(std::int32_t machine, std::int32_t backbone) const {
+  const auto found = short_until_.find({machine, backbone});
+  return found != short_until_.end() && clock_.now() < found->second;
 }
 
 void FunctionLoops::load(std::int32_t backbone) {
@@ -229,17 +261,43 @@ void FunctionLoops::add_copies(std::int32_t machine, ArtifactState& state) const
   }
 }
 
+std::int64_t FunctionLoops::missing_on(std::int32_t machine, std::int32_t backbone,
+                                       const RemoteMachine& remote) const {
+  const RemoteBackbone& there = remote.backbones[static_cast<std::size_t>(backbone)];
+  if (there.is_loaded || there.is_loading) return 0;
+  return std::max<std::int64_t>(0, backbones_[static_cast<std::size_t>(backbone)].bytes +
+                                       coming_bytes(machine, remote) - remote.free_bytes);
+}
+
+std::vector<bool> FunctionLoops::rooms(std::int32_t backbone,
+                                       const std::vector<RemoteMachine>& machines) {
+  std::vector<bool> rooms;
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    const auto machine = static_cast<std::int32_t>(i) + 1;
+    const RemoteMachine& remote = machines[i];
+    const RemoteBackbone& there = remote.backbones[static_cast<std::size_t>(backbone)];
+    bool has_room = remote.open && there.is_possible && !was_just_short(machine, backbone);
+    const std::int64_t missing = has_room ? missing_on(machine, backbone, remote) : 0;
+    if (missing > 0) {
+      const bool any_loads =
+          std::ranges::any_of(remote.backbones, [](const auto& one) { return one.is_loading; });
+      has_room =
+          room_for(machine, missing, artifacts_of(machine, remote).state, any_loads).has_value();
+    }
+    rooms.push_back(has_room);
+  }
+  return rooms;
+}
+
 // Idle things of another machine leave if a backbone would not fit there.
 void FunctionLoops::make_room_on(std::int32_t machine, std::int32_t backbone) {
   const RemoteMachine remote = host_.machines()[static_cast<std::size_t>(machine) - 1];
-  const RemoteBackbone& there = remote.backbones[static_cast<std::size_t>(backbone)];
-  const std::int64_t missing = backbones_[static_cast<std::size_t>(backbone)].bytes +
-                               coming_bytes(machine, remote) - remote.free_bytes;
-  if (there.is_loaded || there.is_loading || missing <= 0) return;
+  const std::int64_t missing = missing_on(machine, backbone, remote);
+  if (missing == 0) return;
   MachineArtifacts view = artifacts_of(machine, remote);
-  add_idle_instances(machine, view.state);
   ArtifactPlan plan;
-  plan.unload = planner_.make_room(clock_.now(), view.state, missing).value_or(ArtifactPlan::Set());
+  plan.unload = room_for(machine, missing, view.state, false).value_or(ArtifactPlan::Set());
+  add_idle_instances(machine, view.state);
   end_idle_instances(machine, plan.unload.instances);
   host_.plan_machine(machine, remote_plan(remote, view.state, plan));
 }
@@ -324,7 +382,10 @@ void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status)
   loaded.load = status ? Load::kLoaded : Load::kAbsent;
   if (status) report_backbone(backbone);
   if (state_ == EngineState::kStopped) return;
-  if (!status) {
+  if (!status && waits_for_memory(0, backbone, status.error())) {
+    log_warning("a backbone waits for memory: " + status.error().message);
+    loaded.retry = clock_.now() + kLoadPause;
+  } else if (!status) {
     log_error("a backbone was not loaded: " + status.error().message);
     loaded.retry = clock_.now() + kLoadPause;
     for (const std::int32_t number : active_) {

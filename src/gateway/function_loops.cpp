@@ -174,10 +174,13 @@ bool FunctionLoops::start_needed_by(std::int32_t number) {
       continue;
     }
     if (instance.ready_at || !has_failed(instance)) continue;
-    const auto failure = instance.loop->failure();
-    refuse_waiting(function, instance.adapter,
-                   failure ? *failure : internal_error("a function has failed without a reason"));
+    const Error failure =
+        instance.loop->failure().value_or(internal_error("a function has failed without a reason"));
+    const std::int32_t adapter = instance.adapter;
+    const std::int32_t machine = instance.machine;
     end_instance(number, i);
+    if (machine > 0 && waits_for_memory(machine, function.spec.backbone, failure)) continue;
+    refuse_waiting(function, adapter, failure);
   }
   if (function.waiting.empty()) return true;
   const std::int32_t adapter = function.waiting.front().adapter;
@@ -303,6 +306,7 @@ void FunctionLoops::end_unused(std::int32_t number, TimePoint now) {
 void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
   if (backbone.load == Load::kLoading) return;  // the load ends
+  const std::size_t before = function.waiting.size();
   while (!function.waiting.empty() &&
          now - function.waiting.front().arrival >= options_.longest_wait) {
     const bool in_memory = backbone.load == Load::kLoaded;
@@ -319,6 +323,11 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
                                     function.spec.name, to_seconds(options_.longest_wait))));
     function.waiting.pop_front();
   }
+  const std::size_t refused = before - function.waiting.size();
+  if (refused == 0) return;
+  log_warning(fmt::format("{} calls of '{}' have waited for {} for {} s and were refused", refused,
+                          function.spec.name, backbone.load == Load::kLoaded ? "a place" : "memory",
+                          to_seconds(options_.longest_wait)));
 }
 
 void FunctionLoops::refuse(RequestId id, GatewayRefusal reason, Error error) {

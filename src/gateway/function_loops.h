@@ -11,7 +11,8 @@
 // function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
 // which backbones, warm workers and adapters are in memory while no function uses them, on this
 // machine and on others. Where a backbone that is called lacks memory, idle instances end, and
-// backbones with such instances only leave; its requests wait while what computes has the memory.
+// backbones with such instances only leave; its requests wait while what computes has the memory,
+// on this machine as on others, also if a load shows only then that it has.
 //
 // place_instance() decides on which machine an instance starts. The instances of a machine that is
 // lost end their requests at once. Their functions start elsewhere once these instances have
@@ -31,6 +32,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -196,11 +198,21 @@ class FunctionLoops final : public DividedLoops {
   // For a call: idle things leave if it does not fit. Without effect while only what runs could
   // leave.
   void load_for_call(std::int32_t backbone);
+  // The idle things that leave a machine so that a load finds `missing` bytes more. None: only what
+  // runs there, or is being loaded, could leave. Nothing leaves where that is no help: the load
+  // shows what is wrong. `state`: all artifacts there.
+  std::optional<ArtifactPlan::Set> room_for(std::int32_t machine, std::int64_t missing,
+                                            ArtifactState state, bool any_loads);
+  // A load for a call had no room. Whether its requests wait: what runs there has the memory.
+  bool waits_for_memory(std::int32_t machine, std::int32_t backbone, const Error& error);
+  bool was_just_short(std::int32_t machine, std::int32_t backbone) const;
   void unload(std::int32_t backbone);
   void unload(const ArtifactPlan::Set& set);
   // Loads and unloads artifacts that no function uses.
   void plan_artifacts();
   ArtifactState artifacts() const;
+  // The function has processes on the machine, and none of them is needed.
+  bool is_idle_on(std::int32_t machine, std::int32_t function) const;
   // Adds the processes that no call needs, which may end, to what is idle on a machine.
   void add_idle_instances(std::int32_t machine, ArtifactState& state) const;
   void end_idle_instances(std::int32_t machine, const std::vector<std::int32_t>& functions);
@@ -212,6 +224,10 @@ class FunctionLoops final : public DividedLoops {
   void add_copies(std::int32_t machine, ArtifactState& state) const;
   bool runs_on(std::int32_t machine, std::int32_t function) const;
   void make_room_on(std::int32_t machine, std::int32_t backbone);
+  std::int64_t missing_on(std::int32_t machine, std::int32_t backbone,
+                          const RemoteMachine& remote) const;
+  // Those other machines that could have the backbone now, by number less 1.
+  std::vector<bool> rooms(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
   void follow(const ArtifactPlan& plan, TimePoint now);
   std::vector<RemoteHolding> remote_plan(const RemoteMachine& remote, const ArtifactState& state,
                                          const ArtifactPlan& plan) const;
@@ -228,8 +244,11 @@ class FunctionLoops final : public DividedLoops {
   Place find_place(std::int32_t backbone, bool make_room);
   std::optional<MachineOffer> free_place(std::int32_t backbone,
                                          const std::vector<RemoteMachine>& machines,
+                                         const std::vector<bool>& rooms,
                                          bool can_load = true) const;
-  bool make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines);
+  bool lacks_room(std::int32_t backbone, const std::vector<RemoteMachine>& machines,
+                  const std::vector<bool>& rooms) const;
+  bool make_place(std::int32_t backbone, const std::vector<bool>& rooms);
   // `backbone`: absent: of all.
   std::int32_t instances_on(std::int32_t machine, std::optional<std::int32_t> backbone = {}) const;
   static bool is_closing(const Instance& instance, const std::vector<RemoteMachine>& machines);
@@ -269,6 +288,8 @@ class FunctionLoops final : public DividedLoops {
   std::vector<Backbone> backbones_;
   std::deque<Function> functions_;  // stable addresses
   std::set<std::int32_t> active_;   // functions with instances or waiting requests
+  // By machine and backbone: until when a load that has just failed is not tried again.
+  std::map<std::pair<std::int32_t, std::int32_t>, TimePoint> short_until_;
   std::int32_t num_instances_ = 0;
   std::int32_t local_instances_ = 0;
   std::uint64_t last_number_ = 0;  // of an instance

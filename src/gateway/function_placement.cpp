@@ -29,6 +29,7 @@ std::int32_t FunctionLoops::instances_on(std::int32_t machine,
 // This machine's place, if it `can_load` the backbone, or another one's that has the backbone.
 std::optional<MachineOffer> FunctionLoops::free_place(std::int32_t backbone,
                                                       const std::vector<RemoteMachine>& machines,
+                                                      const std::vector<bool>& rooms,
                                                       bool can_load) const {
   const Backbone& local = backbones_[static_cast<std::size_t>(backbone)];
   std::vector<MachineOffer> all = {{.machine = 0,
@@ -44,8 +45,8 @@ std::optional<MachineOffer> FunctionLoops::free_place(std::int32_t backbone,
     all.push_back({.machine = number,
                    .places = machines[i].places,
                    .used = instances_on(number),
-                   .loaded = there.is_loaded,
-                   .can_load = true,
+                   .loaded = there.is_loaded && rooms[i],
+                   .can_load = rooms[i],
                    .warm = there.workers});
   }
   return place_instance(all);
@@ -58,18 +59,31 @@ FunctionLoops::Place FunctionLoops::find_place(std::int32_t backbone, bool make_
       machines, [&](const RemoteMachine& machine) { return offers(machine, backbone); });
   if (!elsewhere && local.load == Load::kAbsent) load_for_call(backbone);
   if (!elsewhere && local.load != Load::kLoaded) return {.loads = true};
-  auto best = free_place(backbone, machines);
-  if (!best && make_room && make_place(backbone, machines)) best = free_place(backbone, machines);
-  if (!best) return {};
+  const std::vector<bool> have_room = rooms(backbone, machines);
+  auto best = free_place(backbone, machines, have_room);
+  if (!best && make_room && make_place(backbone, have_room)) {
+    best = free_place(backbone, machines, have_room);
+  }
+  if (!best) return {.loads = lacks_room(backbone, machines, have_room)};
   if (best->loaded || best->machine > 0) return {.machine = best->machine};
   if (local.load == Load::kAbsent) load_for_call(backbone);
-  if (local.load == Load::kAbsent) best = free_place(backbone, machines, false);
+  if (local.load == Load::kAbsent) best = free_place(backbone, machines, have_room, false);
   if (best && best->machine > 0) return {.machine = best->machine};
   return {.loads = true};
 }
 
+// A machine with a free place lacks memory for the backbone.
+bool FunctionLoops::lacks_room(std::int32_t backbone, const std::vector<RemoteMachine>& machines,
+                               const std::vector<bool>& rooms) const {
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    const bool has_place = instances_on(static_cast<std::int32_t>(i) + 1) < machines[i].places;
+    if (offers(machines[i], backbone) && has_place && !rooms[i]) return true;
+  }
+  return false;
+}
+
 // Ends the instance that has been idle for longest, of those whose place would do.
-bool FunctionLoops::make_place(std::int32_t backbone, const std::vector<RemoteMachine>& machines) {
+bool FunctionLoops::make_place(std::int32_t backbone, const std::vector<bool>& rooms) {
   std::optional<std::int32_t> owner;
   TimePoint last_use;
   std::size_t index = 0;
@@ -80,7 +94,7 @@ bool FunctionLoops::make_place(std::int32_t backbone, const std::vector<RemoteMa
       const Instance& instance = function.instances[i];
       if (is_needed(function, instance) || instance.loop->is_lost()) continue;
       const auto machine = static_cast<std::size_t>(instance.machine);
-      if (machine == 0 ? !here : !offers(machines[machine - 1], backbone)) continue;
+      if (machine == 0 ? !here : !rooms[machine - 1]) continue;
       if (owner && instance.last_use >= last_use) continue;
       owner = number;
       last_use = instance.last_use;

@@ -154,6 +154,98 @@ TEST_F(FunctionPlacementTest, ABackboneWithoutRoomHereGoesToAnotherMachine) {
   EXPECT_TRUE(host_.loads.empty() && host_.unloads.empty());
 }
 
+// ---------------------------------------------------------------- memory of other machines
+
+class RemoteMemoryTest : public FunctionPlacementTest {
+ protected:
+  // The other machine has backbone 0 in use, and room for `free` bytes; 600 are needed for the
+  // other backbone, which `third_` is on.
+  void start_short(std::int64_t free) {
+    start_with(1, 3);
+    ASSERT_EQ(loops_->add_backbone({600, seconds(1)}, false), 1);
+    third_ = loops_->add_function({"t3", "a3", 1, seconds(100)});
+    host_.others[0].backbones = {{.is_possible = true, .is_loaded = true}, {.is_possible = true}};
+    host_.others[0].free_bytes = free;
+    ASSERT_EQ(started(1, 0)->machine, 0);  // this machine is full
+    busy_ = started(2, 1);
+    ASSERT_EQ(busy_->machine, 1);
+  }
+
+  std::int32_t third_ = 0;
+  HandInstance* busy_ = nullptr;
+};
+
+TEST_F(RemoteMemoryTest, ACallWaitsWhileWhatComputesThereHasTheMemory) {
+  start_short(100);
+  ASSERT_TRUE(submit(3, third_));
+  pass(50);
+  EXPECT_EQ(host_.started, 2);
+  EXPECT_TRUE(take().refused.empty());
+  ASSERT_TRUE(submit(4, 2));
+  EXPECT_EQ(host_.started, 3) << "calls of others do not wait behind it";
+  host_.last->finish(4);
+  busy_->finish(2);
+  take();
+  EXPECT_EQ(host_.started, 4) << "idle processes end for it";
+  EXPECT_EQ(host_.last->machine, 1);
+  EXPECT_EQ(host_.last->tenant, "t3");
+}
+
+TEST_F(RemoteMemoryTest, TheWaitEnds) {
+  start_short(100);
+  ASSERT_TRUE(submit(3, third_));
+  testing::internal::CaptureStderr();
+  pass(60);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("1 calls of 'a3' have waited for memory for 60 s"));
+  const OutputBatch batch = take();
+  ASSERT_EQ(batch.refused.size(), 1U);
+  EXPECT_EQ(batch.refused[0].error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(batch.refused[0].error.message, testing::HasSubstr("has waited for memory"));
+  EXPECT_EQ(host_.alive.size(), 2U);
+}
+
+TEST_F(RemoteMemoryTest, ALoadThatFindsNoRoomIsTriedAgainWhileOthersCompute) {
+  start_short(1000);
+  host_.first_state = EngineState::kLoading;
+  ASSERT_TRUE(submit(3, third_));
+  ASSERT_EQ(host_.started, 3);
+  host_.last->fail(resource_exhausted("no room"));
+  EXPECT_TRUE(take().refused.empty());
+  EXPECT_EQ(host_.started, 3) << "not at once";
+  pass(1);
+  EXPECT_EQ(host_.started, 4);
+  host_.last->fail(unavailable("the checkpoint has changed"));
+  EXPECT_EQ(take().refused.size(), 1U) << "time does not help";
+}
+
+TEST_F(RemoteMemoryTest, ALoadThatFindsNoRoomOnAnIdleMachineShowsWhatIsWrong) {
+  start_short(1000);
+  busy_->finish(2);
+  take();
+  host_.first_state = EngineState::kLoading;
+  ASSERT_TRUE(submit(3, third_));
+  host_.last->fail(resource_exhausted("no room"));
+  EXPECT_EQ(take().refused.size(), 1U);
+}
+
+TEST_F(FunctionPlacementTest, ALoadHereThatFindsNoRoomIsTriedAgainWhileOthersCompute) {
+  host_.free = 1000;
+  start();
+  ASSERT_EQ(loops_->add_backbone({600, seconds(1)}, false), 1);
+  const std::int32_t third = loops_->add_function({"t3", "a3", 1, seconds(5)});
+  ASSERT_TRUE(submit(1, 0));
+  ASSERT_TRUE(submit(2, third));
+  EXPECT_EQ(host_.loads.size(), 1U);
+  loops_->backbone_loaded(1, resource_exhausted("no room"));
+  EXPECT_TRUE(take().refused.empty());
+  EXPECT_EQ(host_.loads.size(), 1U) << "not at once";
+  pass(1);
+  EXPECT_EQ(host_.loads.size(), 2U);
+  loops_->backbone_loaded(1, {});
+  EXPECT_EQ(host_.started, 2);
+}
+
 TEST_F(FunctionPlacementTest, AMachineWithWarmWorkersComesFirst) {
   start_with(2, 2);
   host_.others[0].backbones[0].workers = true;
