@@ -10,11 +10,13 @@
   calls, and beside a line that counts their tokens
 
     tools/gateway_study.py build/release/apps/sluice models/demo [--other DIR] [--seconds 20]
-        [--rounds 1] [--parts ablation,overload,flood,line] [--quick]
+        [--rounds 1] [--parts ablation,overload,flood,line] [--variants "NAME; NAME"] [--quick]
 
 `--other` is a second checkpoint (`tools/make_checkpoint llama-1b DIR`): the ablation then has four
 functions of each. A function is a tenant's access to a model. The client shares the cores with the
-gateway, so times are ratios at best; the machine should have nothing else to do.
+gateway, so times are ratios at best; the machine should have nothing else to do. The variants take
+turns in each round, in an order that moves on by one; ratios are those of one round's runs. A call
+that ends with another status than 200 or 429 is told, and counted as failed.
 """
 
 import argparse
@@ -25,6 +27,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 
@@ -124,12 +127,13 @@ class Gateway(ReadyServer):
 
 
 class Call:
-    """One streamed completion: `ttft` and `e2e` in seconds, or the status that refused it. `sent`:
-    when it was really sent, in seconds like `due`; a busy client is late."""
+    """One streamed completion: `ttft` and `e2e` in seconds, or the status that refused it, with
+    the answer in `error`. `sent`: when it was really sent, in seconds like `due`; a busy client is
+    late."""
 
     def __init__(self, due, tenant, prompt, output):
         self.due, self.tenant, self.prompt, self.output = due, tenant, prompt, output
-        self.status, self.sent, self.ttft, self.e2e = 0, None, None, None
+        self.status, self.sent, self.ttft, self.e2e, self.error = 0, None, None, None, ""
 
     async def run(self, gateway, start):
         await asyncio.sleep(max(0.0, start + self.due - time.monotonic()))
@@ -153,8 +157,12 @@ class Call:
             self.ttft = answer.first - sent
         text = b"".join(answer.parts)
         self.status = int(text.split(b" ", 2)[1]) if text else 500
-        if self.status == 200 and (b'data: {"error"' in text or b"data: [DONE]" not in text):
-            self.status = 500
+        # A stream that has begun, if only with comments, has its error as its last event.
+        in_stream = text.rpartition(b'data: {"error"')[2] if b'data: {"error"' in text else b""
+        if self.status == 200 and (in_stream or b"data: [DONE]" not in text):
+            self.status = 429 if b'"rate_limit_exceeded"' in in_stream else 500
+        if self.status != 200:
+            self.error = (in_stream or text[-300:] or b"no answer").decode(errors="replace")
 
 
 class Answer(asyncio.Protocol):
@@ -186,10 +194,17 @@ async def send(gateway, calls):
 
 def play(gateway, calls):
     asyncio.run(send(gateway, calls))
-    broken = [call.status for call in calls if call.status not in (200, 429)]
+    broken = failed(calls)
     if broken:
-        raise SystemExit(f"{len(broken)} calls ended with {sorted(set(broken))}")
+        print(f"\n*** {len(broken)} of {len(calls)} CALLS FAILED, with statuses "
+              f"{sorted({call.status for call in broken})}; the first one, of t{broken[0].tenant} "
+              f"after {broken[0].e2e:.1f} s: {broken[0].error.strip()}", file=sys.stderr,
+              flush=True)
     return [call for call in calls if call.status == 200]
+
+
+def failed(calls):
+    return [call for call in calls if call.status not in (200, 429)]
 
 
 def poisson(generator, rate, seconds):
@@ -225,6 +240,8 @@ def table(title, heads, rows):
 
 
 def median_range(values, form="{:.1f}"):
+    if not values:
+        return "none"
     shown = form.format(statistics.median(values))
     if len(values) == 1:
         return shown
@@ -238,41 +255,60 @@ def weight_bytes(model):
                if name.endswith(".safetensors"))
 
 
+MEASURES = {"ttft": "TTFT, ms", "p99": "P99", "e2e": "E2E, ms", "tpot": "TPOT, ms",
+            "cost": "bill, 1e-6 $", "platform": "platform, 1e-6 $"}
+RATIOS = {"ttft": "TTFT", "p99": "P99", "e2e": "E2E", "tpot": "TPOT", "cost": "bill",
+          "product": "bill x E2E"}
+
+
+def run_variant(options, folder, name, models, budget, calls):
+    """The measures of one run, or None if no call was answered."""
+    memory, extra = VARIANTS[name]
+    if "host" not in memory:
+        memory += f"host = {budget}\n"
+    config = Config(models, sharing=name != "no sharing", fixed=FIXED.get(name), memory=memory)
+    with Gateway(options.sluice, config, [*extra, "--max-functions", "8"], folder) as gateway:
+        answered = play(gateway, calls)
+        cost, platform = gateway.cost()
+    if not answered:
+        return None
+    e2e = statistics.mean(c.e2e for c in answered)
+    return {"ttft": 1e3 * statistics.mean(c.ttft for c in answered),
+            "p99": 1e3 * percentile([c.ttft for c in answered], 0.99),
+            "e2e": 1e3 * e2e,
+            "tpot": 1e3 * statistics.mean((c.e2e - c.ttft) / (c.output - 1) for c in answered),
+            "cost": 1e6 * cost, "platform": 1e6 * platform, "product": 1e9 * cost * e2e,
+            "refused": len(calls) - len(answered) - len(failed(calls)),
+            "failed": len(failed(calls))}
+
+
 def ablation(options, folder):
     models = [options.model] * 4 + [options.other or options.model] * 4
     rates = [options.rate] * 4 + [options.other_rate if options.other else options.rate] * 4
     budget = sum(weight_bytes(model) for model in models) // 2
-    results = {name: [] for name in VARIANTS}
+    names = options.variants
+    rounds = []  # of measures by variant
     for number in range(options.rounds):
-        for name, (memory, extra) in VARIANTS.items():
-            if "host" not in memory:
-                memory += f"host = {budget}\n"
-            config = Config(models, sharing=name != "no sharing", fixed=FIXED.get(name),
-                            memory=memory)
+        first = number % len(names)
+        rounds.append({})
+        for name in names[first:] + names[:first]:
             calls = bursty_calls(rates, options.seconds, number, options.prompt, 16)
-            with Gateway(options.sluice, config, [*extra, "--max-functions", "8"],
-                         folder) as gateway:
-                answered = play(gateway, calls)
-                cost, platform = gateway.cost()
-            results[name].append({
-                "ttft": 1e3 * statistics.mean(c.ttft for c in answered),
-                "p99": 1e3 * percentile([c.ttft for c in answered], 0.99),
-                "e2e": 1e3 * statistics.mean(c.e2e for c in answered),
-                "tpot": 1e3 * statistics.mean((c.e2e - c.ttft) / (c.output - 1) for c in answered),
-                "cost": 1e6 * cost, "platform": 1e6 * platform,
-                "refused": len(calls) - len(answered)})
-    full = results["all policies"]
-    rows = []
-    for name, rounds in results.items():
-        ratios = [one["cost"] * one["e2e"] / (all_[
-            "cost"] * all_["e2e"]) for one, all_ in zip(rounds, full)]
-        rows.append((name, *(median_range([one[key] for one in rounds])
-                             for key in ("ttft", "p99", "e2e", "tpot", "cost", "platform")),
-                     median_range(ratios, "{:.2f}"), sum(one["refused"] for one in rounds)))
+            rounds[-1][name] = run_variant(options, folder, name, models, budget, calls)
+            print(f"round {number + 1}, {name}: {json.dumps(rounds[-1][name])}", file=sys.stderr,
+                  flush=True)
+    found = {name: [one[name] for one in rounds if one[name]] for name in names}
     table(f"**Ablation**: {len(models)} functions, {len(calls)} calls in {options.seconds:g} s, "
           f"memory for idle artifacts {budget / 1e6:.0f} MB",
-          ("variant", "TTFT, ms", "P99", "E2E, ms", "TPOT, ms", "bill, 1e-6 $",
-           "platform, 1e-6 $", "bill x E2E to all", "refused"), rows)
+          ("variant", *MEASURES.values(), "refused", "failed"),
+          [(name, *(median_range([one[key] for one in runs]) for key in MEASURES),
+            *(sum(one[key] for one in runs) for key in ("refused", "failed")))
+           for name, runs in found.items()])
+    full = names[0]
+    table(f"**Ablation**, to {full} in the same round; medians of {options.rounds} rounds",
+          ("variant", *RATIOS.values()),
+          [(name, *(median_range([one[name][key] / one[full][key] for one in rounds
+                                  if one[name] and one[full]], "{:.2f}") for key in RATIOS))
+           for name in names[1:]])
 
 
 # ---------------------------------------------------------------- overload and flood
@@ -407,11 +443,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--variants", default="; ".join(VARIANTS),
+                        help="of the ablation, separated by semicolons (default: %(default)s); "
+                        "ratios are to the first one")
     parser.add_argument("--quick", action="store_true", help="runs of 4 s")
     options = parser.parse_args()
     options.sluice = os.path.abspath(options.sluice)
     if options.quick:
         options.seconds, options.rounds = 4, 1
+    options.variants = [name.strip() for name in options.variants.split(";")]
+    wrong = [name for name in options.variants if name not in VARIANTS]
+    if wrong:
+        parser.error(f"--variants: there is no {', '.join(wrong)}; expected some of "
+                     f"{'; '.join(VARIANTS)}")
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"--parts: there is no {', '.join(unknown)}; expected some of "
