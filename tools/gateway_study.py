@@ -304,6 +304,8 @@ def ablation(options, folder):
             *(sum(one[key] for one in runs) for key in ("refused", "failed")))
            for name, runs in found.items()])
     full = names[0]
+    if len(names) == 1:
+        return
     table(f"**Ablation**, to {full} in the same round; medians of {options.rounds} rounds",
           ("variant", *RATIOS.values()),
           [(name, *(median_range([one[name][key] / one[full][key] for one in rounds
