@@ -132,7 +132,7 @@ class Comparison:
 
     def run_servers(self, model, keys):
         def warm_server(engine, path):
-            server = engine.serve(path)
+            server = engine.serve(path, *engine.warm_options)
             try:
                 peer_http.warm(server, self.seed())
             except (OSError, peer_engines.Unavailable):

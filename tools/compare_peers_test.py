@@ -296,7 +296,7 @@ class RunTest(unittest.TestCase):
         events = []
         engines = [FakeEngine("Sluice", 1.0), FakeEngine("A", 1.0)]
         for engine in engines:
-            engine.serve = lambda _, name=engine.name: FakeServer(name, events)
+            engine.serve = lambda _, *__, name=engine.name: FakeServer(name, events)
         times = iter(range(0, 60, 3))  # one reading before a server starts, one at each token
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(peer_http.time, "monotonic", lambda: next(times)), \
@@ -311,7 +311,7 @@ class RunTest(unittest.TestCase):
         events = []
         engines = [FakeEngine("Sluice", 1.0), FakeEngine("A", 1.0)]
         for engine in engines:
-            engine.serve = lambda _, name=engine.name: FakeServer(name, events)
+            engine.serve = lambda _, *__, name=engine.name: FakeServer(name, events)
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(peer_http, "warm", lambda server, _: events.append("warm")), \
                 mock.patch.object(peer_http, "chats", lambda _, server, *__: (
@@ -325,7 +325,7 @@ class RunTest(unittest.TestCase):
     def test_a_server_that_fails_while_it_warms_up_is_ended(self):
         events = []
         engines = [FakeEngine("Sluice", 1.0)]
-        engines[0].serve = lambda _: FakeServer("Sluice", events)
+        engines[0].serve = lambda _, *__: FakeServer("Sluice", events)
         with tempfile.TemporaryDirectory() as folder, \
                 mock.patch.object(peer_http, "stream", side_effect=OSError("refused")):
             self.run_with(folder, engines, "--only", "0.6b/http/gap", "--rounds", "1")

