@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/content_hash.h"
 #include "base/large_pages.h"
 #include "base/log.h"
+#include "base/page_in.h"
 #include "base/shared_memory.h"
 #include "device/read_back.h"
 #include "device/upload.h"
@@ -293,15 +293,10 @@ Result<DecoderWeights> map_backbone(const Backbone& backbone, const BackboneMani
 Status touch_backbone(const BackboneManifest& manifest, const Arena& arena) {
   if (manifest.chunk_bytes != 0) return {};
   std::byte* const base = arena.region_base(RegionKind::kWeights);
-  const auto bytes = static_cast<std::size_t>(manifest.bytes);
-  if (madvise(base, bytes, MADV_POPULATE_READ) == 0) return {};
-  if (errno != EINVAL) return unavailable(fmt::format("backbone: {}", std::strerror(errno)));
-  // Kernels before 5.14.
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  for (std::size_t at = 0; at < bytes; at += page) {
-    static_cast<void>(static_cast<volatile const std::byte*>(base)[at]);
-  }
-  return {};
+  const int cause =
+      populate_pages({base, static_cast<std::size_t>(manifest.bytes)}, PageUse::kRead);
+  if (cause == 0) return {};
+  return unavailable(fmt::format("backbone: {}", std::strerror(cause)));
 }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace sluice {
@@ -27,6 +28,19 @@ void release_pages(std::span<const std::byte> bytes) {
   if (begin >= end) return;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the begin of a page of the range
   static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
+}
+
+int populate_pages(std::span<std::byte> bytes, PageUse use) {
+  const int advice = use == PageUse::kWrite ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  if (madvise(bytes.data(), bytes.size(), advice) == 0) return 0;
+  if (errno != EINVAL) return errno;
+  // Kernels before 5.14 bring a page in when it is used.
+  for (std::size_t i = 0; i < bytes.size(); i += kAdvisedPage) {
+    volatile std::byte& first = bytes[i];
+    const std::byte value = first;
+    if (use == PageUse::kWrite) first = value;
+  }
+  return 0;
 }
 
 void touch_pages(std::span<const std::byte> bytes) {

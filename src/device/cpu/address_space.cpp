@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "base/check.h"
+#include "base/page_in.h"
 
 namespace sluice {
 namespace {
@@ -199,18 +200,10 @@ void AddressSpace::unback(AddressRange range, std::size_t offset, std::size_t by
 
 Status AddressSpace::populate(AddressRange range, std::size_t offset, std::size_t bytes) const {
   check_inside(range, offset, bytes);
-  std::byte* const at = range.base + offset;
-  if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return {};
-  if (errno != EINVAL) {
-    return resource_exhausted(
-        fmt::format("taking {} bytes of memory from the system: {}", bytes, reason()));
-  }
-  // Kernels before 5.14 take a page when it is written.
-  for (std::size_t page = 0; page < bytes; page += kPageBytes) {
-    auto* const first = reinterpret_cast<volatile unsigned char*>(at + page);
-    *first = *first;
-  }
-  return {};
+  const int cause = populate_pages({range.base + offset, bytes}, PageUse::kWrite);
+  if (cause == 0) return {};
+  return resource_exhausted(
+      fmt::format("taking {} bytes of memory from the system: {}", bytes, std::strerror(cause)));
 }
 
 void AddressSpace::discard(AddressRange range, std::size_t offset, std::size_t bytes) const {
