@@ -97,6 +97,15 @@ class TurnKeeperTest : public testing::Test {
     keeper_.check_integrity();
     return next;
   }
+  // `holder` gets the turn and does not return it to `other`, until it is stopped.
+  void keep_turn(Hand& holder, Hand& other) {
+    holder.ask();
+    pass();
+    other.ask();
+    pass();
+    pass(kOptions.quantum + kOptions.suspend_after);
+    ASSERT_TRUE(holder.process.stopped);
+  }
   std::map<std::string, Duration> usage() const {
     std::map<std::string, Duration> usage;
     for (const auto& [tenant, time] : keeper_.totals().usage) usage[tenant] = time;
@@ -310,12 +319,7 @@ TEST_F(TurnKeeperTest, ATurnThatIsNotReturnedIsTakenAndGoesOnLater) {
 TEST_F(TurnKeeperTest, AProcessThatIsStoppedRightAfterItsReturnGoesOn) {
   Hand a(keeper_, "a");
   Hand b(keeper_, "b");
-  a.ask();
-  pass();
-  b.ask();
-  pass();
-  pass(kOptions.quantum + kOptions.suspend_after);
-  ASSERT_TRUE(a.process.stopped);
+  ASSERT_NO_FATAL_FAILURE(keep_turn(a, b));
   pass(kOptions.weak_for);  // it is no longer weakened, and next
   b.give_back(true);
   pass(1s);
@@ -473,12 +477,7 @@ TEST_F(TurnKeeperTest, AWeakenedFunctionRecoversWhenItReturnsItsTurn) {
     SCOPED_TRACE(just_before);
     Hand a(keeper_, "a");
     Hand b(keeper_, "b");
-    a.ask();
-    pass();
-    b.ask();
-    pass();
-    pass(kOptions.quantum + kOptions.suspend_after);
-    ASSERT_TRUE(a.process.stopped);
+    ASSERT_NO_FATAL_FAILURE(keep_turn(a, b));
     if (just_before) {
       a.give_back(false);  // its answer is complete
       pass(1ms);
@@ -512,7 +511,7 @@ TEST_F(TurnKeeperTest, AReturnedTurnDoesNotMakeUpForComputingWithoutOne) {
   ASSERT_TRUE(thief.process.stopped);
   thief.ask();
   pass();
-  ASSERT_TRUE(thief.computes()) << "nobody else waits";
+  ASSERT_TRUE(thief.computes()) << "no other function waits";
   Hand other(keeper_, "other");
   other.ask();
   pass(1ms);
