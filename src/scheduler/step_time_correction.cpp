@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kRate = 0.1;  // of the factors: each step corrects a tenth of the error
 // The usual error grows faster than it shrinks, because a few good steps do not cover all cases.
-// Without a profile there are no such cases, and after a slow time it should shrink soon.
+// Without a profile it shrinks as fast, so that a slow time does not keep chunks short for long.
 constexpr double kErrorGrows = 0.05;
 constexpr double kErrorShrinks = 0.01;
 // A step that takes too long widens the margin by a fifth of a usual error; 99 steps within the
