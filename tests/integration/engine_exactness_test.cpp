@@ -340,11 +340,12 @@ TEST_P(EngineExactnessTest, FromATierAlsoInALaterProcess) {
   }
   test::MemoryTier::Store store;
   store.pages.resize(600);
+  const ManualClock standing;
   for (const bool damaged : {false, false, true}) {
     store.fail_loads = damaged;
     const bool first = store.saves == 0;
     EngineFixture fixture(checkpoint_.path(), options, 1, nullptr, nullptr,
-                          std::make_unique<test::MemoryTier>(store));
+                          std::make_unique<test::MemoryTier>(store), nullptr, &standing);
     run_and_compare(fixture, first ? 0 : 1);
     const PagingStats& paging = fixture.engine().scheduler().paging_stats();
     if (damaged) {

@@ -146,7 +146,7 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
     return request;
   }
 
-  // `store`: of a tier; null = none.
+  // `store`: of a tier; null = none. Its loads always pay.
   std::unique_ptr<EngineFixture> make(const EngineOptions& options, int threads = 1,
                                       bool direct = false,
                                       test::MemoryTier::Store* store = nullptr) {
@@ -158,7 +158,7 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
     std::unique_ptr<KvTier> tier;
     if (store != nullptr) tier = std::make_unique<test::MemoryTier>(*store);
     return std::make_unique<EngineFixture>(checkpoint_.path(), options, threads, nullptr, nullptr,
-                                           std::move(tier), &stream);
+                                           std::move(tier), &stream, &standing_clock_);
   }
 
   void expect_same(const Results& results, RequestId id) const {
@@ -203,6 +203,7 @@ class StreamedExactnessTest : public testing::TestWithParam<StreamedModel> {
     return *std::ranges::find(requests_, id, &Request::id);
   }
 
+  const ManualClock standing_clock_;
   TempDirectory checkpoint_;
   TempDirectory adapters_;
   TempDirectory folder_;
@@ -396,11 +397,12 @@ TEST_P(StreamedExactnessTest, TheNextTurnIsLoadedFromATier) {
 }
 
 // The prompts of both tenants are the same, so only the tenant keeps them apart: a long one, and
-// its beginning, which fits into memory. In one process and in later ones.
+// its beginning, which fits into memory. In one process and in later ones, and with a slow tier.
 TEST_P(StreamedExactnessTest, ATenantFindsNoBlockOfAnother) {
   const EngineOptions options = small_options();
   test::MemoryTier::Store store;
   store.pages.resize(static_cast<std::size_t>(2000));
+  store.pause = std::chrono::milliseconds(5);
   Request first = request(kLong);
   first.adapter = -1;
   Request beginning = make_request(3, 0, 8);

@@ -23,10 +23,11 @@ T must(Result<T> result) {
 
 EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
                              int threads, std::unique_ptr<Device> device, Snapshot* snapshot,
-                             std::unique_ptr<KvTier> tier, const KvStream::Options* stream)
+                             std::unique_ptr<KvTier> tier, const KvStream::Options* stream,
+                             const Clock* clock)
     : pool_(threads),
       device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
-  StartupTimeline timeline(clock_);
+  StartupTimeline timeline(system_clock_);
   LoadedExecutor parts =
       must(load_executor(directory, options, *device_, pool_, timeline, snapshot));
   if (tier != nullptr) {
@@ -39,16 +40,16 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
     if (!added) std::fprintf(stderr, "%s\n", added.error().message.c_str());
     CHECK(added.has_value());
   }
-  loaded_ = make_engine(std::move(parts), clock_, timeline);
+  loaded_ = make_engine(std::move(parts), clock != nullptr ? *clock : system_clock_, timeline);
 }
 
 EngineFixture::EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads,
                              std::unique_ptr<Device> device, const BackboneUse& use)
     : pool_(threads),
       device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
-  StartupTimeline timeline(clock_);
-  loaded_ =
-      must(load_engine_on_backbone(backbone, options, *device_, pool_, clock_, timeline, use));
+  StartupTimeline timeline(system_clock_);
+  loaded_ = must(
+      load_engine_on_backbone(backbone, options, *device_, pool_, system_clock_, timeline, use));
 }
 
 void EngineFixture::add(Request request, std::string_view tenant) {

@@ -34,10 +34,12 @@ using Results = std::map<std::pair<RequestId, std::int32_t>, ChoiceResult>;
 class EngineFixture {
  public:
   // CHECKs that the model loads. `snapshot`: of load_engine(); it outlives this. `stream`: of
-  // add_stream(); null = none.
+  // add_stream(); null = none. `clock`: outlives this; null: the system's. With one that stands
+  // still, loads from a tier always pay, however slow the machine is.
   EngineFixture(const std::string& directory, const EngineOptions& options, int threads,
                 std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr,
-                std::unique_ptr<KvTier> tier = nullptr, const KvStream::Options* stream = nullptr);
+                std::unique_ptr<KvTier> tier = nullptr, const KvStream::Options* stream = nullptr,
+                const Clock* clock = nullptr);
   // The same on a backbone.
   EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads,
                 std::unique_ptr<Device> device = nullptr, const BackboneUse& use = {});
@@ -56,7 +58,7 @@ class EngineFixture {
   Results run_to_end();
 
  private:
-  SystemClock clock_;
+  SystemClock system_clock_;
   ThreadPool pool_;
   std::unique_ptr<Device> device_;
   LoadedEngine loaded_;
