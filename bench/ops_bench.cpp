@@ -339,6 +339,7 @@ void add_attention(const std::string& type, DType kv, std::int64_t threads) {
   for (const std::int64_t dim : {64, 128}) {
     bench->Args({threads, 1, 1, 4095, dim});
     bench->Args({threads, 32, 1, 1023, dim});
+    bench->Args({threads, 512, 1, 95, dim});
     bench->Args({threads, 1, 512, 0, dim});
     bench->Args({threads, 1, 512, 3584, dim});
   }

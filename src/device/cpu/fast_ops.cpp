@@ -80,6 +80,25 @@ void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task
   });
 }
 
+// Near the end no task is taken ahead, because another worker may be there for it sooner.
+void FastOps::split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task) {
+  if (!worth_it) {
+    for (int i = 0; i < n; ++i) task(i, i + 1 < n ? i + 1 : -1, 0);
+    return;
+  }
+  const int workers = std::min(n, pool_.size());
+  const auto take = [this] { return next_.fetch_add(1, std::memory_order_relaxed); };
+  next_.store(0, std::memory_order_relaxed);
+  pool_.parallel_for(workers, [&](int worker) {
+    for (int i = take(); i < n;) {
+      const bool ahead = i < n - 2 * workers;
+      int next = ahead ? take() : -1;
+      task(i, next < n ? next : -1, worker);
+      i = ahead ? next : take();
+    }
+  });
+}
+
 void FastOps::execute(const EmbedParams& p) {
   const bool codes = p.table.dtype == DType::kI8;
   CHECK(codes == (p.scales.values != nullptr));
@@ -332,25 +351,33 @@ void FastOps::execute(const AttentionParams& p) {
   const AttentionHeads heads(p.num_heads, p.num_kv_heads);
   const std::int64_t bytes = plan->total_keys * p.num_kv_heads * p.head_dim *
                              static_cast<std::int64_t>(2 * size_of(p.kv.dtype));
-  split_tasks(plan->num_items * heads.pieces, bytes >= kMinParallelBytes,
-              [&](int task, int worker) {
-                const AttentionItem& item = plan->items[task / heads.pieces];
-                const std::int32_t index = task % heads.pieces;
-                const std::int32_t kv_head = index / heads.pieces_per_group;
-                const std::int32_t first = index % heads.pieces_per_group * heads.per_piece;
-                kernels::AttentionPiece piece{
-                    .seq = item.seq,
-                    .first_query = item.first_query,
-                    .num_queries = item.num_queries,
-                    .first_head = kv_head * heads.per_group + first,
-                    .num_heads = std::min(heads.per_piece, heads.per_group - first),
-                    .kv_head = kv_head,
-                    .first_key = item.first_key,
-                    .end_key = item.end_key,
-                    .scratch = scratch_.get() + worker * scratch_floats_};
-                if (!item.is_cut()) return kernels_.attention(p, piece);
-                add_part(p, item, piece, index);
-              });
+  const auto piece_of = [&](int task) -> kernels::AttentionPiece {
+    const AttentionItem& item = plan->items[task / heads.pieces];
+    const std::int32_t index = task % heads.pieces;
+    const std::int32_t kv_head = index / heads.pieces_per_group;
+    const std::int32_t first = index % heads.pieces_per_group * heads.per_piece;
+    return {.seq = item.seq,
+            .first_query = item.first_query,
+            .num_queries = item.num_queries,
+            .first_head = kv_head * heads.per_group + first,
+            .num_heads = std::min(heads.per_piece, heads.per_group - first),
+            .kv_head = kv_head,
+            .first_key = item.first_key,
+            .end_key = item.end_key};
+  };
+  split_tasks_ahead(plan->num_items * heads.pieces, bytes >= kMinParallelBytes,
+                    [&](int task, int next_task, int worker) {
+                      const AttentionItem& item = plan->items[task / heads.pieces];
+                      kernels::AttentionPiece piece = piece_of(task);
+                      kernels::AttentionPiece next;
+                      if (next_task >= 0) {
+                        next = piece_of(next_task);
+                        piece.next = &next;
+                      }
+                      piece.scratch = scratch_.get() + worker * scratch_floats_;
+                      if (!item.is_cut()) return kernels_.attention(p, piece);
+                      add_part(p, item, piece, task % heads.pieces);
+                    });
 }
 
 // The thread that finishes the last part of a piece adds up its spans.

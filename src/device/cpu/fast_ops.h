@@ -42,6 +42,9 @@ class FastOps final : public OpsBase<FastOps> {
                   FunctionRef<void(std::int32_t, std::int32_t)> task);
   // Calls task(i, worker) for i in [0, n). Each worker has its own scratch.
   void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
+  // Calls task(i, next, worker), where `next` is what the worker does after i, or -1 if that is not
+  // known yet.
+  void split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task);
   // Rows of x, as the kernels take them.
   struct MatmulInput {
     const void* data = nullptr;

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,6 +43,22 @@ class Pieces {
 };
 Pieces noted;  // kernels are plain functions
 
+// Pieces of attention that knew what their thread does next. It does that.
+std::atomic<int> known_next = 0;
+
+void note_order(const kernels::AttentionPiece& piece) {
+  using Place = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+  const auto place_of = [](const kernels::AttentionPiece& p) {
+    return Place(p.seq, p.first_query, p.first_head, p.first_key);
+  };
+  thread_local std::optional<Place> expected;
+  EXPECT_EQ(place_of(piece), expected.value_or(place_of(piece)));
+  expected.reset();
+  if (piece.next == nullptr) return;
+  expected = place_of(*piece.next);
+  ++known_next;
+}
+
 void note_matmul(const kernels::MatmulPiece& p) {
   const auto elements = static_cast<double>((p.col_end - p.col_begin) * p.depth);
   noted.add(2 * elements, 2 * elements * (p.row_end - p.row_begin));
@@ -69,6 +88,7 @@ kernels::KernelTable noting_kernels(bool tiles) {
   table.gated_activation = [](const GatedActivationParams& p, std::int32_t begin,
                               std::int32_t end) { note_rows(5 * p.out.dims[1], begin, end); };
   table.attention = [](const AttentionParams& p, const kernels::AttentionPiece& piece) {
+    note_order(piece);
     const auto keys = static_cast<double>(piece.end_key - piece.first_key) * p.head_dim;
     noted.add(4 * keys, 4 * keys * piece.num_queries * piece.num_heads);
   };
@@ -261,6 +281,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"decode_16_large", kLarge, 16, 1, 512, true, {7.2, 27, 47}},
                     Case{"prefill_large", kLarge, 1, 512, 0, true, {7.4, 28, 52}}),
     [](const auto& c) { return std::string(c.param.name); });
+
+// Not the last two of each thread: others may be there for them sooner.
+TEST(WorkOrder, PiecesOfAttentionKnowWhatTheirThreadDoesNext) {
+  known_next = 0;
+  Layer(kSmall, 16, 1, 512, 1, true).run();
+  EXPECT_EQ(known_next, 16 * kSmall.kv_heads - 2);
+  known_next = 0;
+  Layer(kSmall, 16, 1, 512, 8, true).run();
+  EXPECT_LE(known_next, 16 * kSmall.kv_heads - 2 * 8);
+}
 
 }  // namespace
 }  // namespace sluice

@@ -81,6 +81,8 @@ struct AttentionPiece {
   // that of first_key on, span_sums_floats() for each, or read from here.
   float* spans = nullptr;
   float* scratch = nullptr;  // attention_scratch_floats(head_dim), 64-byte aligned
+  // The piece that the same thread computes next, if it is known: kernels may fetch its first keys.
+  const AttentionPiece* next = nullptr;
 };
 // Keys of one tile. Tiles start at multiples of it, counted from position 0; so do spans, whose
 // sums are added up in order (attention_totals.h).
