@@ -49,6 +49,8 @@ class NextTile {
     at_ = 0;
     lines_ = count * ((row_bytes + 63) / 64);
     share_ = (lines_ + kSlots - 1) / kSlots;
+    // One line of each page of 4 KiB, so that translations of addresses are looked up together.
+    for (int key = 0; key < count; key += kTileRows) fetch_line(key, 0);
   }
   template <int slots>
   SLUICE_INLINE void fetch() {
@@ -64,14 +66,17 @@ class NextTile {
     int count = most < lines_ ? most : lines_;
     lines_ -= count;
     for (; count > 0; --count) {
-      const char* const line = line_ + places[key_] * 2 + at_;
-      prefetch_second(line);
-      prefetch_second(line + to_values_);
+      fetch_line(key_, at_);
       at_ += 64;
       if (at_ < row_bytes_) continue;
       at_ = 0;
       ++key_;
     }
+  }
+  SLUICE_INLINE void fetch_line(int key, std::int32_t at) const {
+    const char* const line = line_ + places[key] * 2 + at;
+    prefetch_second(line);
+    prefetch_second(line + to_values_);
   }
 
   const char* line_ = nullptr;
