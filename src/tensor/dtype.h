@@ -55,10 +55,11 @@ constexpr std::size_t size_of(DType dtype) {
 //
 // A block of kI4 is that of GGUF's Q4_0: an F16 scale, then 16 bytes of codes. The low halves of
 // the bytes are the codes of elements 0 to 15, the high halves those of 16 to 31. An element is
-// scale * (code - 8). Products round it to BF16, to nearest even.
+// scale * (code - 8). Products take the code and the scale (MatmulParams) or, as an embedding does,
+// the element rounded to BF16, to nearest even.
 //
-// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the same
-// way.
+// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the
+// same way.
 //   kQ8_0: an F16 scale, 32 codes of 8 bits. Element: scale * code.
 //   kQ4K:  two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements, 128
 //          bytes of codes. Element: factor * scale * code - factor * minimum.

@@ -21,15 +21,20 @@ static_assert(block_of(DType::kI4).bytes == kInt4Bytes);
 
 using Int4Block = std::array<std::uint8_t, kInt4Bytes>;
 
+// The code of an element of a block, from -8 to 7.
+inline int int4_code(const std::uint8_t* block, std::int64_t place) {
+  const int pair = block[2 + place % 16];
+  return (place < 16 ? pair & 15 : pair >> 4) - 8;
+}
+
 // Element `index` of a row of blocks, before it is rounded to BF16.
 inline float int4_element(const void* row, std::int64_t index) {
   const auto* block = static_cast<const std::uint8_t*>(row) +
                       index / std::int64_t{kInt4Elements} * std::int64_t{kInt4Bytes};
-  const std::int64_t place = index % std::int64_t{kInt4Elements};
   std::uint16_t scale = 0;
   std::memcpy(&scale, block, sizeof(scale));
-  const int pair = block[2 + place % 16];
-  return f16_to_float(scale) * static_cast<float>((place < 16 ? pair & 15 : pair >> 4) - 8);
+  return f16_to_float(scale) *
+         static_cast<float>(int4_code(block, index % std::int64_t{kInt4Elements}));
 }
 
 // The element of the largest magnitude gets the code 0 and so the value -8 * scale; the others are

@@ -24,6 +24,12 @@ constexpr std::int32_t kPromptLen = 61;
 class LogitsExactnessTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    if (const auto isa = options().isa) {
+      const auto isas = available_cpu_isas();
+      if (std::find(isas.begin(), isas.end(), *isa) == isas.end()) {
+        GTEST_SKIP() << "this machine lacks " << cpu_isa_name(*isa);
+      }
+    }
     const std::string model = GetParam().substr(0, GetParam().find('+'));
     write_golden_checkpoint(read_golden_case("tests/golden/models", model), checkpoint_.path());
     DecoderHarness whole(checkpoint_.path(), options());
@@ -34,11 +40,15 @@ class LogitsExactnessTest : public testing::TestWithParam<std::string> {
     ASSERT_EQ(expected_.size(), static_cast<std::size_t>(kPromptLen));
   }
 
-  // A model's name, and after a plus sign the dtype that its weights are converted to.
+  // A model's name, and after plus signs the dtype that its weights are converted to and an
+  // instruction set.
   static HarnessOptions options() {
     HarnessOptions options;
-    if (GetParam().ends_with("+int8")) options.dtype = DType::kI8;
-    if (GetParam().ends_with("+int4")) options.dtype = DType::kI4;
+    if (GetParam().find("+int8") != std::string::npos) options.dtype = DType::kI8;
+    if (GetParam().find("+int4") != std::string::npos) options.dtype = DType::kI4;
+    if (const auto isa = parse_cpu_isa(GetParam().substr(GetParam().rfind('+') + 1))) {
+      options.isa = *isa;
+    }
     options.max_tokens = 160;
     options.max_slots = 6;
     options.context = 80;
@@ -184,7 +194,10 @@ INSTANTIATE_TEST_SUITE_P(Models, LogitsExactnessTest,
                          testing::Values("llama-mha", "llama-gqa-tied-f32", "llama-mqa-odd-sizes",
                                          "llama-gelu-f16", "mistral-window", "qwen2-window",
                                          "qwen3-layer-types-biases", "llama-fp8-block",
-                                         "qwen2-window+int8", "llama-mqa-odd-sizes+int4"),
+                                         "qwen2-window+int8", "llama-mqa-odd-sizes+int4",
+                                         "llama-mqa-odd-sizes+int4+avx2",
+                                         "llama-mqa-odd-sizes+int4+avx512",
+                                         "llama-mqa-odd-sizes+int4+avx512_vnni"),
                          test_name);
 
 }  // namespace

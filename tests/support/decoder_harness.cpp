@@ -1,9 +1,11 @@
 #include "tests/support/decoder_harness.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
+#include "base/check.h"
 #include "checkpoint/checkpoint.h"
 #include "device/cpu/cpu_device.h"
 #include "model/families.h"
@@ -36,7 +38,9 @@ KvLayout layout_of(const ModelConfig& config, const HarnessOptions& options, DTy
 }  // namespace
 
 DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOptions& options)
-    : options_(options), pool_(options.threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
+    : options_(options),
+      pool_(options.threads),
+      device_(must(make_cpu_device({&pool_, 0, options.isa}))) {
   config_ = must(load_model_config(directory));
   Checkpoint checkpoint = must(open_checkpoint(directory));
   if (config_.packing) {
@@ -152,6 +156,21 @@ std::vector<float> DecoderHarness::hidden(std::size_t tokens) const {
 
 void DecoderHarness::set_hidden(const std::vector<float>& values) {
   std::copy(values.begin(), values.end(), decoder_->hidden().as<float>());
+}
+
+double relative_error(const std::vector<std::vector<float>>& logits,
+                      const std::vector<std::vector<float>>& expected) {
+  CHECK(logits.size() == expected.size());
+  double off = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    CHECK(logits[i].size() == expected[i].size());
+    for (std::size_t v = 0; v < logits[i].size(); ++v) {
+      off += std::pow(static_cast<double>(logits[i][v]) - expected[i][v], 2);
+      size += std::pow(static_cast<double>(expected[i][v]), 2);
+    }
+  }
+  return std::sqrt(off / size);
 }
 
 std::vector<std::vector<float>> prompt_logits(DecoderHarness& harness,

@@ -10,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "device/arena.h"
+#include "device/cpu/cpu_isa.h"
 #include "device/device.h"
 #include "engine/batch_inputs.h"
 #include "engine/graph_cache.h"
@@ -26,6 +27,7 @@ struct HarnessOptions {
   std::int32_t block_size = 4;
   GraphMode graphs = GraphMode::kEager;
   int threads = 1;
+  std::optional<CpuIsa> isa;  // absent: the best of this machine
   std::int32_t first_layer = 0;
   std::optional<std::int32_t> last_layer;  // absent: all
 };
@@ -68,6 +70,10 @@ class DecoderHarness {
   std::unique_ptr<GraphCache> graphs_;
   std::unique_ptr<Arena> arena_;
 };
+
+// The root mean square of what `logits` are off, over that of `expected`, which has as many.
+double relative_error(const std::vector<std::vector<float>>& logits,
+                      const std::vector<std::vector<float>>& expected);
 
 // Logits of the whole prompt in one step.
 std::vector<std::vector<float>> prompt_logits(DecoderHarness& harness,

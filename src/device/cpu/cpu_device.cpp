@@ -185,18 +185,16 @@ Result<CpuIsa> choose_isa(std::optional<CpuIsa> wanted) {
                                  cpu_isa_name(*wanted), cpu_isa_name(isas.back())));
 }
 
-std::unique_ptr<Ops> make_ops(CpuIsa isa, ThreadPool& pool) {
+// Null for the reference.
+const kernels::KernelTable* kernels_of(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kReference: return std::make_unique<ReferenceOps>();
-    case CpuIsa::kAvx2: return std::make_unique<FastOps>(pool, kernels::avx2_kernels());
-    case CpuIsa::kAvx512: return std::make_unique<FastOps>(pool, kernels::avx512_kernels());
-    case CpuIsa::kAvx512Vnni:
-      return std::make_unique<FastOps>(pool, kernels::avx512_vnni_kernels());
-    case CpuIsa::kAvx512Bf16:
-      return std::make_unique<FastOps>(pool, kernels::avx512_bf16_kernels());
-    case CpuIsa::kAvx512Bf16Fma:
-      return std::make_unique<FastOps>(pool, kernels::avx512_bf16_fma_kernels());
-    case CpuIsa::kAmx: return std::make_unique<FastOps>(pool, kernels::amx_kernels());
+    case CpuIsa::kReference: return nullptr;
+    case CpuIsa::kAvx2: return &kernels::avx2_kernels();
+    case CpuIsa::kAvx512: return &kernels::avx512_kernels();
+    case CpuIsa::kAvx512Vnni: return &kernels::avx512_vnni_kernels();
+    case CpuIsa::kAvx512Bf16: return &kernels::avx512_bf16_kernels();
+    case CpuIsa::kAvx512Bf16Fma: return &kernels::avx512_bf16_fma_kernels();
+    case CpuIsa::kAmx: return &kernels::amx_kernels();
   }
   return nullptr;
 }
@@ -227,10 +225,17 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;
   traits.residual_dtype = DType::kF32;
-  traits.fp8_as_bf16 =
-      isa == CpuIsa::kAmx || isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAvx512Bf16Fma;
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
-      *pool, std::move(own_pool), make_ops(isa, *pool), std::move(traits)));
+  const kernels::KernelTable* const kernels = kernels_of(isa);
+  std::unique_ptr<Ops> ops;
+  if (kernels == nullptr) {
+    ops = std::make_unique<ReferenceOps>();
+  } else {
+    ops = std::make_unique<FastOps>(*pool, *kernels);
+    traits.fp8_as_bf16 = kernels->matmul_bf16_f8 != nullptr;
+    traits.int4_as_bf16 = kernels->matmul_int4 == nullptr;
+  }
+  return std::unique_ptr<Device>(
+      std::make_unique<CpuDevice>(*pool, std::move(own_pool), std::move(ops), std::move(traits)));
 }
 
 }  // namespace sluice

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "device/arena.h"
@@ -32,6 +34,18 @@ TEST(CpuDevice, DescribesItself) {
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kBF16), DType::kBF16);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kF16), DType::kF32);
     EXPECT_EQ(parse_cpu_isa(cpu_isa_name(isa)), isa);
+  }
+}
+
+// Saved KV carries the numerics: KV whose INT4 weights were widened must not meet KV whose inputs
+// were quantized, nor KV of another set's products.
+TEST(CpuDevice, EachInstructionSetHasNumericsOfItsOwn) {
+  std::set<std::string> numerics;
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const auto device = device_with({.threads = 1, .isa = isa});
+    ASSERT_NE(device, nullptr);
+    EXPECT_TRUE(numerics.insert(device->traits().numerics).second) << device->traits().numerics;
+    EXPECT_EQ(device->traits().int4_as_bf16, isa == CpuIsa::kAmx) << cpu_isa_name(isa);
   }
 }
 

@@ -42,6 +42,9 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
   wide_.reset(new (
       std::align_val_t{64}) float[static_cast<std::size_t>(kernels::kManyFloats * pool.size())]);
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
+  if (kernels_.matmul_int4 != nullptr) {
+    block_codes_.reset(new (std::align_val_t{64}) std::uint8_t[kBlockCodeBytes]);
+  }
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
   if (kernels_.packed_matmul == nullptr) return;
@@ -138,6 +141,13 @@ void FastOps::execute(const MatmulParams& p) {
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
+  if (kernels_.matmul_int4 != nullptr) {
+    const auto in_int4 = std::count_if(
+        p.segments, p.segments + p.num_segments,
+        [](const MatmulSegment& segment) { return segment.weight.dtype == DType::kI4; });
+    if (in_int4 == p.num_segments) return multiply_int4(p, rows);
+    if (in_int4 > 0) return multiply_each(p);
+  }
   if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
   if (p.x.dtype == DType::kBF16 && kernels_.packed_matmul != nullptr) {
     return multiply_packed(p, rows);
@@ -191,6 +201,27 @@ void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   }
 }
 
+void FastOps::multiply_int4(const MatmulParams& p, std::int32_t rows) {
+  pack_int4_parts(p.x, rows, [&](std::int32_t first, std::int32_t count) {
+    multiply(p, {.data = block_codes_.get(), .int4 = true, .first = first, .rows = count});
+  });
+}
+
+// Segments whose inputs have different forms.
+void FastOps::multiply_each(const MatmulParams& p) {
+  std::int64_t column = 0;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    MatmulParams one = p;
+    one.segments[0] = p.segments[s];
+    one.num_segments = 1;
+    one.out.data = p.out.as<float>() + column;
+    one.out.dims[1] = p.segments[s].weight.dims[0];
+    column += one.out.dims[1];
+    run(one);
+  }
+  CHECK(column == p.out.dims[1]);
+}
+
 void FastOps::multiply_packed(const MatmulParams& p, std::int32_t rows) {
   pack_parts(p.x, rows, [&](std::int32_t first, std::int32_t count) {
     multiply(p, {.data = packed_.get(), .packed = true, .first = first, .rows = count});
@@ -207,6 +238,26 @@ void FastOps::pack_parts(const TensorView& x, std::int32_t rows,
   for (std::int32_t first = 0; first < rows; first += most) {
     const std::int32_t count = std::min(most, rows - first);
     pack(rows_from(x, first), count);
+    part(first, count);
+  }
+}
+
+void FastOps::pack_int4_parts(const TensorView& x, std::int32_t rows,
+                              FunctionRef<void(std::int32_t, std::int32_t)> part) {
+  constexpr std::int64_t kTile = kernels::kPackedTile;
+  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
+  CHECK(x.dtype == DType::kBF16 && x.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  const std::int64_t blocks = (x.dims[1] + kDepth - 1) / kDepth;
+  const std::int64_t bytes = blocks * kernels::kInt4RowBytes;
+  const auto most = static_cast<std::int32_t>(
+      std::min(packed_rows(bytes), kBlockCodeBytes / bytes / kTile * kTile));
+  for (std::int32_t first = 0; first < rows; first += most) {
+    const std::int32_t count = std::min(most, rows - first);
+    const TensorView some = rows_from(x, first);
+    const auto items = static_cast<std::int32_t>((count + kTile - 1) / kTile * blocks);
+    split_rows(items, count * row_bytes(x) * 4, [&](std::int32_t begin, std::int32_t end) {
+      kernels_.pack_int4(some, count, begin, end, block_codes_.get());
+    });
     part(first, count);
   }
 }
@@ -271,7 +322,6 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
   } else if (x == DType::kBF16 && weight == DType::kF8E4M3) {
     kernel = kernels_.matmul_bf16_f8;
   } else if (x == DType::kBF16) {
-    if (weight == DType::kI4) kernel = kernels_.matmul_bf16_i4;
     if (weight == DType::kQ8_0) kernel = kernels_.matmul_bf16_q8_0;
     if (weight == DType::kQ4K) kernel = kernels_.matmul_bf16_q4_k;
     if (weight == DType::kQ6K) kernel = kernels_.matmul_bf16_q6_k;
@@ -288,7 +338,7 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   // Each piece in passes packs the rows of x.
   const std::int64_t pieces = pool_.size() * (x.passes ? kPiecesPerThread / 2 : kPiecesPerThread);
   const std::int64_t share = shared ? all / pieces : all;
-  if (x.packed) {
+  if (x.packed || x.int4) {
     // Each piece reads all packed rows.
     const std::int64_t most = std::min(kernels::kPackedCols, 2 * share);
     return round_up(std::max<std::int64_t>(1, most), 2 * kernels::kPackedTile);
@@ -305,12 +355,14 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
                                             bool shared) const {
   const TensorView& weight = segment.weight;
   SegmentPieces result;
-  result.kernel =
-      x.packed ? kernels_.packed_matmul(weight.dtype) : matmul_kernel(p.x.dtype, weight.dtype);
+  result.kernel = x.int4     ? kernels_.matmul_int4
+                  : x.packed ? kernels_.packed_matmul(weight.dtype)
+                             : matmul_kernel(p.x.dtype, weight.dtype);
   CHECK(result.kernel != nullptr);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
   CHECK((segment.scales.values != nullptr) == has_scales(weight.dtype));
   CHECK((weight.dtype == DType::kI8) == (x.quantized != nullptr));
+  CHECK(!x.int4 || weight.dtype == DType::kI4);
   CHECK(!is_blocks(weight.dtype) || weight.dims[1] <= MatmulParams::kMaxIntegerDepth);
   CHECK(weight.dtype != DType::kI8 || segment.scales.block_cols >= weight.dims[1]);
   const std::int64_t cols = weight.dims[0];

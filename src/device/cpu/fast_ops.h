@@ -51,6 +51,7 @@ class FastOps final : public OpsBase<FastOps> {
     std::int64_t stride = 0;
     const kernels::QuantizedRow* quantized = nullptr;  // if the rows are in INT8
     bool packed = false;                               // for kernels_.packed_matmul
+    bool int4 = false;                                 // packed for kernels_.matmul_int4
     bool passes = false;                               // rows of the weight are read in passes
     std::int32_t first = 0;                            // row of out
     std::int32_t rows = 0;
@@ -58,10 +59,15 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply(const MatmulParams& p, const MatmulInput& x);
   void multiply_packed(const MatmulParams& p, std::int32_t rows);
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
+  void multiply_int4(const MatmulParams& p, std::int32_t rows);
+  void multiply_each(const MatmulParams& p);
   void pack(const TensorView& x, std::int32_t rows);
   // Calls part(first, count) for parts of the rows of x, packed.
   void pack_parts(const TensorView& x, std::int32_t rows,
                   FunctionRef<void(std::int32_t, std::int32_t)> part);
+  // The same for products with INT4.
+  void pack_int4_parts(const TensorView& x, std::int32_t rows,
+                       FunctionRef<void(std::int32_t, std::int32_t)> part);
   // Adds up the keys of a part of a cut item, for one piece of its heads.
   void add_part(const AttentionParams& p, const AttentionItem& item, kernels::AttentionPiece piece,
                 std::int32_t index);
@@ -94,6 +100,10 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kCodeRows = 4096;
   std::unique_ptr<std::int8_t[], FreeAligned> codes_;
   std::unique_ptr<kernels::QuantizedRow[]> code_rows_;
+  // Blocks of x in INT8, packed, in parts of at most kPackedRows. Empty where weights in INT4 are
+  // widened.
+  static constexpr std::int64_t kBlockCodeBytes = 8 << 20;
+  std::unique_ptr<std::uint8_t[], FreeAligned> block_codes_;
   // Packed rows of x, in parts of at most kPackedRows; sums of each worker. Empty where rows are
   // taken as they are.
   static constexpr std::int64_t kPackedElements = 8 << 20;

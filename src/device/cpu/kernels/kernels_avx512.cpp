@@ -1,5 +1,6 @@
 // Compiled with the flags of AVX-512 F, BW, DQ and VL: see CMakeLists.txt.
 #include "device/cpu/kernels/attention.h"
+#include "device/cpu/kernels/int4_avx512.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
@@ -20,7 +21,7 @@ const KernelTable& avx512_kernels() {
       .matmul_bf16_bf16 = matmul_bf16<Avx512>,
       .matmul_bf16_f8 = nullptr,
       .matmul_i8_i8 = matmul<DotI8<Avx512>>,
-      .matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16<Avx512>>,
+      .matmul_int4 = matmul_int4<Int4Avx512>,
       .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx512>>,
       .matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16<Avx512>>,
       .matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16<Avx512>>,
@@ -33,6 +34,7 @@ const KernelTable& avx512_kernels() {
       .pass = 0,
       .lanes = Avx512::kLanes,
       .quantize_rows = quantize_rows<Avx512>,
+      .pack_int4 = pack_int4<Avx512>,
       .embed = embed_rows<Avx512>,
       .rms_norm = rms_norm_rows<Avx512>,
       .layer_norm = layer_norm_rows<Avx512>,

@@ -322,7 +322,6 @@ const KernelTable& avx512_bf16_kernels() {
     table.add_attention_spans = add_spans_of_pairs;
     table.matmul_bf16_bf16 = matmul_pairs;
     table.matmul_bf16_f8 = matmul_f8_pairs;
-    table.matmul_bf16_i4 = matmul_few_or<LinesOfI4, matmul_block_pairs<BlocksOfI4>>;
     table.matmul_bf16_q8_0 = matmul_block_pairs<BlocksOfQ8, DotQ8Pairs>;
     table.matmul_bf16_q4_k = matmul_few_or<LinesOfQ4K, matmul_block_pairs<BlocksOfQ4K>>;
     table.matmul_bf16_q6_k = matmul_few_or<LinesOfQ6K, matmul_block_pairs<BlocksOfQ6K>, 2>;
@@ -339,7 +338,6 @@ const KernelTable& avx512_bf16_fma_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_vnni_kernels();
     table.matmul_bf16_f8 = matmul_f8_f32;
-    table.matmul_bf16_i4 = matmul_few_or_f32<LinesOfI4, kBlocksInF32<BlocksOfI4>, 4>;
     table.matmul_bf16_q8_0 = kBlocksInF32<BlocksOfQ8, DotBlocksF32<DotQ8Pairs>>;
     table.matmul_bf16_q4_k = matmul_few_or_f32<LinesOfQ4K, kBlocksInF32<BlocksOfQ4K>, 4>;
     table.matmul_bf16_q6_k = matmul_few_or_f32<LinesOfQ6K, kBlocksInF32<BlocksOfQ6K>, 4>;

@@ -1,5 +1,6 @@
 // Compiled with the flags of AVX-512 F, BW, DQ, VL and VNNI: see CMakeLists.txt. Only the products
-// of INT8 differ from AVX-512, and they have its bits.
+// of INT8 and INT4 differ from AVX-512, and they have its bits.
+#include "device/cpu/kernels/int4_avx512.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/prefetch.h"
@@ -43,6 +44,19 @@ struct DotI8Quads {
   }
   SLUICE_INLINE static Sum multiply_add(Vector x, Vector w, Sum sum) {
     return reinterpret_cast<Sum>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
+  }
+};
+
+// Four products of INT4 and INT8 a lane.
+struct Int4Avx512Vnni : Int4Avx512 {
+  SLUICE_INLINE static __m512 multiply(const Codes (&codes)[kInt4Quads], const std::int32_t* x,
+                                       std::int64_t width, std::int32_t start) {
+    __m512i sums = _mm512_set1_epi32(start);
+#pragma GCC unroll 8
+    for (int q = 0; q < kInt4Quads; ++q) {
+      sums = _mm512_dpbusd_epi32(sums, codes[q], _mm512_set1_epi32(x[q * width]));
+    }
+    return _mm512_cvtepi32_ps(sums);
   }
 };
 
@@ -106,6 +120,7 @@ const KernelTable& avx512_vnni_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_kernels();
     table.matmul_i8_i8 = matmul_quads;
+    table.matmul_int4 = matmul_int4<Int4Avx512Vnni>;
     return table;
   }();
   return kTable;

@@ -1,6 +1,6 @@
-// The weights that matmul_lines.h widens in registers: blocks of INT4, Q4_K and Q6_K, and
-// FP8. All is inline: shared code may not have this instruction set (check_symbols.cmake).
-// Included by kernels_avx512_bf16.cpp only; see simd_avx512.h.
+// The weights that matmul_lines.h widens in registers: blocks of Q4_K and Q6_K, and FP8. All is
+// inline: shared code may not have this instruction set (check_symbols.cmake). Included by
+// kernels_avx512_bf16.cpp only; see simd_avx512.h.
 #pragma once
 
 #include "device/cpu/kernels/matmul_lines.h"
@@ -39,42 +39,6 @@ class LinesOfBlocks {
   const std::int64_t row_bytes_;
 };
 
-struct LinesOfI4 : LinesOfBlocks<DType::kI4, 8> {
-  using LinesOfBlocks::LinesOfBlocks;
-  struct Group {
-    const std::uint8_t* blocks;
-    alignas(32) float scales[8];
-
-    SLUICE_INLINE PairOfLines pair(int i) const { return {line(2 * i), line(2 * i + 1)}; }
-
-   private:
-    SLUICE_INLINE __m512i line(int i) const {
-      const __m512 all = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-      return _mm512_permutexvar_epi16(spread(blocks + i * kBlock.bytes + 2),
-                                      twice(_mm512_mul_ps(all, _mm512_set1_ps(scales[i]))));
-    }
-    // Words j and 16 + j begin with the low and the high half of byte j.
-    SLUICE_INLINE static __m512i spread(const std::uint8_t* codes) {
-      const __m512i order = _mm512_setr_epi64(
-          0x8003800280018000, 0x8007800680058004, 0x800B800A80098008, 0x800F800E800D800C,
-          0x8003800280018000, 0x8007800680058004, 0x800B800A80098008, 0x800F800E800D800C);
-      const __m512i shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
-      const __m512i bytes = _mm512_broadcast_i32x4(load_16_bytes(codes));
-      return _mm512_srlv_epi16(_mm512_shuffle_epi8(bytes, order), shift);
-    }
-  };
-  SLUICE_INLINE static void group(const std::uint8_t* blocks, std::int64_t /*k*/, Group& g) {
-    g.blocks = blocks;
-    const __m128i places = _mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63);
-    const __m512i halves =
-        _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), _mm512_castsi128_si512(places),
-                                  _mm512_loadu_si512(blocks + 64));
-    _mm256_store_ps(g.scales, _mm256_cvtph_ps(_mm512_castsi512_si128(halves)));
-    // Scales are to come from memory: see EightI4.
-    asm volatile("" : "+m"(g.scales));
-  }
-};
-
 struct LinesOfQ4K : LinesOfBlocks<DType::kQ4K, 1> {
   using LinesOfBlocks::LinesOfBlocks;
   struct Group {
@@ -107,7 +71,8 @@ struct LinesOfQ4K : LinesOfBlocks<DType::kQ4K, 1> {
         _mm512_mask_blend_ps(0xFF00, Avx512::set1_f16(block), Avx512::set1_f16(block + 2));
     _mm512_store_ps(g.factors,
                     _mm512_mul_ps(factors, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(integers))));
-    asm volatile("" : "+m"(g.factors));  // as above
+    // Factors are to come from memory: see EightI4.
+    asm volatile("" : "+m"(g.factors));
   }
 };
 

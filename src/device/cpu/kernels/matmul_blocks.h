@@ -1,4 +1,4 @@
-// Products of x in BF16 with weights in blocks (INT4 and the types of GGUF files), which are
+// Products of x in BF16 with weights in blocks except INT4 (see matmul_int4.h), which are
 // widened to BF16 and multiplied as those are, with the same bits. Rows of x share a tile of
 // columns that is widened once, to scratch memory in the cache. Where an instruction set can widen
 // a block in registers, a few rows of x do so while they multiply it. Included by

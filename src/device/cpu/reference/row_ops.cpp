@@ -1,5 +1,6 @@
 // Ops that compute each row, or each block, by itself.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -64,6 +65,57 @@ float multiply_codes(const RowCodes& x, const MatmulSegment& segment, std::int64
   return product + load_element(segment.bias.data, segment.bias.dtype, n);
 }
 
+// The codes of 32 elements of a row of x, for products with weights in INT4.
+struct BlockCodes {
+  std::array<int, kInt4Elements> codes{};
+  float scale = 0.0F;
+};
+
+std::vector<BlockCodes> quantize_blocks(const TensorView& x, std::int32_t t) {
+  const auto depth = static_cast<std::size_t>(x.dims[1]);
+  std::vector<BlockCodes> blocks((depth + kInt4Elements - 1) / kInt4Elements);
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const std::size_t begin = b * kInt4Elements;
+    const std::size_t count = std::min(kInt4Elements, depth - begin);
+    float largest = 0.0F;
+    bool finite = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const float value = load_element(x, t, static_cast<std::int64_t>(begin + i));
+      finite = finite && std::isfinite(value);
+      largest = std::max(largest, std::abs(value));
+    }
+    if (!finite) {
+      blocks[b].scale = std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    if (largest < MatmulParams::kSmallestInput) continue;
+    const float factor = 127.0F / largest;
+    for (std::size_t i = 0; i < count; ++i) {
+      blocks[b].codes[i] = static_cast<int>(
+          std::nearbyint(load_element(x, t, static_cast<std::int64_t>(begin + i)) * factor));
+    }
+    blocks[b].scale = largest / 127.0F;
+  }
+  return blocks;
+}
+
+float multiply_blocks(const std::vector<BlockCodes>& x, const MatmulSegment& segment,
+                      std::int64_t n) {
+  const auto* weight = segment.weight.as<std::uint8_t>() +
+                       n * bytes_of(segment.weight.dtype, segment.weight.strides[0]);
+  float sum = 0.0F;
+  for (const BlockCodes& block : x) {
+    int products = 0;
+    for (std::size_t i = 0; i < kInt4Elements; ++i) {
+      products += block.codes[i] * int4_code(weight, static_cast<std::int64_t>(i));
+    }
+    sum = std::fma(static_cast<float>(products), half_at(weight) * block.scale, sum);
+    weight += kInt4Bytes;
+  }
+  if (segment.bias.empty()) return sum;
+  return sum + load_element(segment.bias.data, segment.bias.dtype, n);
+}
+
 }  // namespace
 
 void ReferenceOps::execute(const EmbedParams& p) {
@@ -126,12 +178,19 @@ void ReferenceOps::execute(const MatmulParams& p) {
     std::int64_t column = 0;
     const bool integers = p.segments[0].weight.dtype == DType::kI8;
     const RowCodes codes = integers ? quantize_row(p.x, t) : RowCodes();
+    std::vector<BlockCodes> blocks;
     for (std::int32_t s = 0; s < p.num_segments; ++s) {
       const MatmulSegment& segment = p.segments[s];
       CHECK((segment.weight.dtype == DType::kI8) == integers);
+      const bool in_int4 = segment.weight.dtype == DType::kI4;
+      if (in_int4 && blocks.empty()) blocks = quantize_blocks(p.x, t);
       for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
         if (integers) {
           store_element(p.out, t, column, multiply_codes(codes, segment, n));
+          continue;
+        }
+        if (in_int4) {
+          store_element(p.out, t, column, multiply_blocks(blocks, segment, n));
           continue;
         }
         double sum = 0.0;
