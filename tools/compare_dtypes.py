@@ -81,9 +81,10 @@ def main():
     parser.add_argument("--sluice", default="build/sluice")
     parser.add_argument("--texts", default="tests/golden/demo")
     parser.add_argument("--every", type=int, default=1, help="look at every Nth position")
-    parser.add_argument("options", nargs="*")
-    arguments = parser.parse_args()
-    compare([Model(arguments.sluice, arguments.model, dtype, arguments.options)
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
+    compare([Model(arguments.sluice, arguments.model, dtype, words[end + 1:])
              for dtype in arguments.dtypes], arguments.texts, arguments.every)
 
 
