@@ -70,32 +70,26 @@ void FastOps::split_rows(std::int32_t rows, std::int64_t bytes,
 }
 
 void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task) {
-  if (!worth_it) {
-    for (int i = 0; i < n; ++i) task(i, 0);
-    return;
-  }
-  next_.store(0, std::memory_order_relaxed);
-  pool_.parallel_for(std::min(n, pool_.size()), [&](int worker) {
-    for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < n;
-         i = next_.fetch_add(1, std::memory_order_relaxed)) {
-      task(i, worker);
-    }
-  });
+  take_tasks(n, worth_it, 0, [&](int i, int /*next*/, int worker) { task(i, worker); });
 }
 
 // Near the end no task is taken ahead, because another worker may be there for it sooner.
 void FastOps::split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task) {
+  take_tasks(n, worth_it, n - 2 * std::min(n, pool_.size()), task);
+}
+
+void FastOps::take_tasks(int n, bool worth_it, int ahead_until,
+                         FunctionRef<void(int, int, int)> task) {
   if (!worth_it) {
     for (int i = 0; i < n; ++i) task(i, i + 1 < n ? i + 1 : -1, 0);
     return;
   }
-  const int workers = std::min(n, pool_.size());
   const auto take = [this] { return next_.fetch_add(1, std::memory_order_relaxed); };
   next_.store(0, std::memory_order_relaxed);
-  pool_.parallel_for(workers, [&](int worker) {
+  pool_.parallel_for(std::min(n, pool_.size()), [&](int worker) {
     for (int i = take(); i < n;) {
-      const bool ahead = i < n - 2 * workers;
-      int next = ahead ? take() : -1;
+      const bool ahead = i < ahead_until;
+      const int next = ahead ? take() : -1;
       task(i, next < n ? next : -1, worker);
       i = ahead ? next : take();
     }
@@ -202,9 +196,22 @@ void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
 }
 
 void FastOps::multiply_int4(const MatmulParams& p, std::int32_t rows) {
-  pack_int4_parts(p.x, rows, [&](std::int32_t first, std::int32_t count) {
+  constexpr std::int64_t kTile = kernels::kPackedTile;
+  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
+  CHECK(p.x.dtype == DType::kBF16 && p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  const std::int64_t blocks = (p.x.dims[1] + kDepth - 1) / kDepth;
+  const std::int64_t bytes = blocks * kernels::kInt4RowBytes;
+  const auto part = static_cast<std::int32_t>(
+      std::min(packed_rows(bytes), kBlockCodeBytes / bytes / kTile * kTile));
+  for (std::int32_t first = 0; first < rows; first += part) {
+    const std::int32_t count = std::min(part, rows - first);
+    const TensorView x = rows_from(p.x, first);
+    const auto items = static_cast<std::int32_t>((count + kTile - 1) / kTile * blocks);
+    split_rows(items, count * row_bytes(x) * 4, [&](std::int32_t begin, std::int32_t end) {
+      kernels_.pack_int4(x, count, begin, end, block_codes_.get());
+    });
     multiply(p, {.data = block_codes_.get(), .int4 = true, .first = first, .rows = count});
-  });
+  }
 }
 
 // Segments whose inputs have different forms.
@@ -238,26 +245,6 @@ void FastOps::pack_parts(const TensorView& x, std::int32_t rows,
   for (std::int32_t first = 0; first < rows; first += most) {
     const std::int32_t count = std::min(most, rows - first);
     pack(rows_from(x, first), count);
-    part(first, count);
-  }
-}
-
-void FastOps::pack_int4_parts(const TensorView& x, std::int32_t rows,
-                              FunctionRef<void(std::int32_t, std::int32_t)> part) {
-  constexpr std::int64_t kTile = kernels::kPackedTile;
-  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
-  CHECK(x.dtype == DType::kBF16 && x.dims[1] <= MatmulParams::kMaxIntegerDepth);
-  const std::int64_t blocks = (x.dims[1] + kDepth - 1) / kDepth;
-  const std::int64_t bytes = blocks * kernels::kInt4RowBytes;
-  const auto most = static_cast<std::int32_t>(
-      std::min(packed_rows(bytes), kBlockCodeBytes / bytes / kTile * kTile));
-  for (std::int32_t first = 0; first < rows; first += most) {
-    const std::int32_t count = std::min(most, rows - first);
-    const TensorView some = rows_from(x, first);
-    const auto items = static_cast<std::int32_t>((count + kTile - 1) / kTile * blocks);
-    split_rows(items, count * row_bytes(x) * 4, [&](std::int32_t begin, std::int32_t end) {
-      kernels_.pack_int4(some, count, begin, end, block_codes_.get());
-    });
     part(first, count);
   }
 }

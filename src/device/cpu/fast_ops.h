@@ -45,6 +45,8 @@ class FastOps final : public OpsBase<FastOps> {
   // Calls task(i, next, worker), where `next` is what the worker does after i, or -1 if that is not
   // known yet.
   void split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task);
+  // The same, where tasks before `ahead_until` take the next one before they begin.
+  void take_tasks(int n, bool worth_it, int ahead_until, FunctionRef<void(int, int, int)> task);
   // Rows of x, as the kernels take them.
   struct MatmulInput {
     const void* data = nullptr;
@@ -65,9 +67,6 @@ class FastOps final : public OpsBase<FastOps> {
   // Calls part(first, count) for parts of the rows of x, packed.
   void pack_parts(const TensorView& x, std::int32_t rows,
                   FunctionRef<void(std::int32_t, std::int32_t)> part);
-  // The same for products with INT4.
-  void pack_int4_parts(const TensorView& x, std::int32_t rows,
-                       FunctionRef<void(std::int32_t, std::int32_t)> part);
   // Adds up the keys of a part of a cut item, for one piece of its heads.
   void add_part(const AttentionParams& p, const AttentionItem& item, kernels::AttentionPiece piece,
                 std::int32_t index);
