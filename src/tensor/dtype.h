@@ -58,8 +58,8 @@ constexpr std::size_t size_of(DType dtype) {
 // scale * (code - 8). Products take the code and the scale (MatmulParams) or, as an embedding does,
 // the element rounded to BF16, to nearest even.
 //
-// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the
-// same way.
+// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the same
+// way.
 //   kQ8_0: an F16 scale, 32 codes of 8 bits. Element: scale * code.
 //   kQ4K:  two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements, 128
 //          bytes of codes. Element: factor * scale * code - factor * minimum.

@@ -268,14 +268,8 @@ TEST_P(MatmulFp8NanTest, StaysInItsColumn) {
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 9 == 4) << i;
 }
 
-std::vector<DeviceCase> cpus() {
-  std::vector<DeviceCase> devices = available_devices();
-  std::erase_if(devices, [](const DeviceCase& device) { return !device.name.starts_with("cpu"); });
-  return devices;
-}
-
 INSTANTIATE_TEST_SUITE_P(Devices, MatmulFp8Test, testing::ValuesIn(available_devices()), case_name);
-INSTANTIATE_TEST_SUITE_P(Devices, MatmulFp8NanTest, testing::ValuesIn(cpus()), case_name);
+INSTANTIATE_TEST_SUITE_P(Devices, MatmulFp8NanTest, testing::ValuesIn(available_cpus()), case_name);
 
 }  // namespace
 }  // namespace sluice::parity

@@ -65,6 +65,12 @@ std::vector<DeviceCase> available_devices() {
   return devices;
 }
 
+std::vector<DeviceCase> available_cpus() {
+  std::vector<DeviceCase> devices = available_devices();
+  std::erase_if(devices, [](const DeviceCase& device) { return !device.name.starts_with("cpu"); });
+  return devices;
+}
+
 std::string case_name(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t bytes) : device_(device) {
@@ -195,6 +201,22 @@ std::vector<float> DeviceTest::result(const TensorView& view) {
   EXPECT_TRUE(device_->synchronize());
   memory_->check_guards();
   return memory_->read_matrix(view);
+}
+
+std::vector<float> DeviceTest::multiply(const TensorView& x,
+                                        const std::vector<MatmulSegment>& segments) {
+  const auto rows = static_cast<std::int32_t>(x.dims[0]);
+  MatmulParams p;
+  p.x = x;
+  std::int64_t width = 0;
+  for (const MatmulSegment& segment : segments) {
+    p.segments[p.num_segments++] = segment;
+    width += segment.weight.dims[0];
+  }
+  p.out = memory_->take_matrix(rows, width, DType::kF32, width + 2);
+  p.rows = {memory_->put_count(rows), rows + 1};
+  ops().run(p);
+  return result(p.out);
 }
 
 void expect_close(const std::vector<float>& got, const std::vector<double>& want,

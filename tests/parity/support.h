@@ -33,6 +33,8 @@ void PrintTo(const DeviceCase& device, std::ostream* os);
 // All of them, also those this machine lacks: their tests show as skipped.
 std::vector<DeviceCase> available_devices();
 std::string case_name(const testing::TestParamInfo<DeviceCase>& info);
+// Those on the CPU. CUDA has no kernels for INT8 and blocks, and refuses them before loading.
+std::vector<DeviceCase> available_cpus();
 
 // A range of device memory, handed out piece by piece. All of it starts as NaN in every float
 // dtype, and so does a guard after each piece: what must not be read would spoil a result, and
@@ -98,6 +100,9 @@ class DeviceTest : public testing::TestWithParam<DeviceCase> {
   Ops& ops() { return device_->ops(); }
   // As download, after everything submitted has run.
   std::vector<float> result(const TensorView& view);
+  // The product of x with all segments. The number of rows is read from memory, and there may be
+  // one more.
+  std::vector<float> multiply(const TensorView& x, const std::vector<MatmulSegment>& segments);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<DeviceMemory> memory_;

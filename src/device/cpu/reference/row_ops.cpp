@@ -1,6 +1,5 @@
 // Ops that compute each row, or each block, by itself.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -27,17 +26,19 @@ void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) 
   }
 }
 
-// The codes of a row of x, for products with weights in INT8 (MatmulSegment).
+// The codes of some elements of a row of x: of all, for products with weights in INT8
+// (MatmulSegment), or of 32, for those in INT4 (MatmulParams).
 struct RowCodes {
   std::vector<std::int64_t> codes;
   float scale = 0.0F;
 };
 
-RowCodes quantize_row(const TensorView& x, std::int32_t t) {
+// Elements [begin, end) of row t.
+RowCodes quantize(const TensorView& x, std::int32_t t, std::int64_t begin, std::int64_t end) {
   RowCodes row;
-  row.codes.resize(static_cast<std::size_t>(x.dims[1]), 0);
+  row.codes.resize(static_cast<std::size_t>(end - begin), 0);
   float largest = 0.0F;
-  for (std::int64_t k = 0; k < x.dims[1]; ++k) {
+  for (std::int64_t k = begin; k < end; ++k) {
     const float value = load_element(x, t, k);
     if (!std::isfinite(value)) {
       row.scale = std::numeric_limits<float>::quiet_NaN();
@@ -47,8 +48,8 @@ RowCodes quantize_row(const TensorView& x, std::int32_t t) {
   }
   if (largest < MatmulParams::kSmallestInput) return row;
   const float factor = 127.0F / largest;
-  for (std::int64_t k = 0; k < x.dims[1]; ++k) {
-    row.codes[static_cast<std::size_t>(k)] =
+  for (std::int64_t k = begin; k < end; ++k) {
+    row.codes[static_cast<std::size_t>(k - begin)] =
         static_cast<std::int64_t>(std::nearbyint(load_element(x, t, k) * factor));
   }
   row.scale = largest / 127.0F;
@@ -65,48 +66,23 @@ float multiply_codes(const RowCodes& x, const MatmulSegment& segment, std::int64
   return product + load_element(segment.bias.data, segment.bias.dtype, n);
 }
 
-// The codes of 32 elements of a row of x, for products with weights in INT4.
-struct BlockCodes {
-  std::array<int, kInt4Elements> codes{};
-  float scale = 0.0F;
-};
-
-std::vector<BlockCodes> quantize_blocks(const TensorView& x, std::int32_t t) {
-  const auto depth = static_cast<std::size_t>(x.dims[1]);
-  std::vector<BlockCodes> blocks((depth + kInt4Elements - 1) / kInt4Elements);
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const std::size_t begin = b * kInt4Elements;
-    const std::size_t count = std::min(kInt4Elements, depth - begin);
-    float largest = 0.0F;
-    bool finite = true;
-    for (std::size_t i = 0; i < count; ++i) {
-      const float value = load_element(x, t, static_cast<std::int64_t>(begin + i));
-      finite = finite && std::isfinite(value);
-      largest = std::max(largest, std::abs(value));
-    }
-    if (!finite) {
-      blocks[b].scale = std::numeric_limits<float>::quiet_NaN();
-      continue;
-    }
-    if (largest < MatmulParams::kSmallestInput) continue;
-    const float factor = 127.0F / largest;
-    for (std::size_t i = 0; i < count; ++i) {
-      blocks[b].codes[i] = static_cast<int>(
-          std::nearbyint(load_element(x, t, static_cast<std::int64_t>(begin + i)) * factor));
-    }
-    blocks[b].scale = largest / 127.0F;
+std::vector<RowCodes> quantize_blocks(const TensorView& x, std::int32_t t) {
+  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
+  std::vector<RowCodes> blocks;
+  for (std::int64_t k = 0; k < x.dims[1]; k += kDepth) {
+    blocks.push_back(quantize(x, t, k, std::min(k + kDepth, x.dims[1])));
   }
   return blocks;
 }
 
-float multiply_blocks(const std::vector<BlockCodes>& x, const MatmulSegment& segment,
+float multiply_blocks(const std::vector<RowCodes>& x, const MatmulSegment& segment,
                       std::int64_t n) {
   const auto* weight = segment.weight.as<std::uint8_t>() +
                        n * bytes_of(segment.weight.dtype, segment.weight.strides[0]);
   float sum = 0.0F;
-  for (const BlockCodes& block : x) {
-    int products = 0;
-    for (std::size_t i = 0; i < kInt4Elements; ++i) {
+  for (const RowCodes& block : x) {
+    std::int64_t products = 0;
+    for (std::size_t i = 0; i < block.codes.size(); ++i) {
       products += block.codes[i] * int4_code(weight, static_cast<std::int64_t>(i));
     }
     sum = std::fma(static_cast<float>(products), half_at(weight) * block.scale, sum);
@@ -177,8 +153,8 @@ void ReferenceOps::execute(const MatmulParams& p) {
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     std::int64_t column = 0;
     const bool integers = p.segments[0].weight.dtype == DType::kI8;
-    const RowCodes codes = integers ? quantize_row(p.x, t) : RowCodes();
-    std::vector<BlockCodes> blocks;
+    const RowCodes codes = integers ? quantize(p.x, t, 0, p.x.dims[1]) : RowCodes();
+    std::vector<RowCodes> blocks;
     for (std::int32_t s = 0; s < p.num_segments; ++s) {
       const MatmulSegment& segment = p.segments[s];
       CHECK((segment.weight.dtype == DType::kI8) == integers);
