@@ -89,7 +89,7 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
   command
       .add_option("--isa", texts.isa,
-                  "the CPU kernels: reference, avx2, avx512, avx512_vnni, avx512_bf16, "
+                  "the CPU kernels: reference, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, "
                   "avx512_bf16_fma or amx "
                   "(default: the best of this machine)")
       ->group(group);

@@ -38,6 +38,7 @@ std::optional<MathUnit> bf16_unit(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kReference: return {};
     case CpuIsa::kAvx2:
+    case CpuIsa::kAvx2Vnni:
     case CpuIsa::kAvx512:
     case CpuIsa::kAvx512Vnni:
     case CpuIsa::kAvx512Bf16Fma: return MathUnit::kFma;

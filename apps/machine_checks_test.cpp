@@ -13,7 +13,7 @@ MachineLimits sapphire_rapids() {
   MachineLimits limits;
   limits.threads = 2;
   limits.read = 29.8e9;
-  limits.peaks = {461e9, 232e9, 1826e9, 5490e9, 11060e9};
+  limits.peaks = {461e9, 232e9, 1826e9, 913e9, 5490e9, 11060e9};
   return limits;
 }
 
@@ -33,11 +33,12 @@ TEST(JudgeLimits, WarnWhereAnotherUnitIsFaster) {
   EXPECT_THAT(check.advice, HasSubstr("use --isa avx512_bf16_fma"));
   EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx512Bf16Fma).level, CheckLevel::kOk);
   EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx2).level, CheckLevel::kOk);
+  EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx2Vnni).level, CheckLevel::kOk);
 }
 
 TEST(JudgeLimits, DoNotWarnOfNoise) {
   MachineLimits limits = sapphire_rapids();
-  limits.peaks = {240e9, 232e9, 0, 0, 0};
+  limits.peaks = {240e9, 232e9, 0, 0, 0, 0};
   EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx512Bf16).level, CheckLevel::kOk);
 }
 

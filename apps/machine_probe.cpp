@@ -85,6 +85,19 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_int8_quads(std::int6
   for (__v16si& sum : sums) hide(sum);
 }
 
+__attribute__((target("avx2,avxvnni"))) void multiply_avx_int8_quads(std::int64_t rounds) {
+  __v8si sums[kSums256] = {};
+  const __m256i x = _mm256_set1_epi32(0x01010101);
+  for (__v8si& sum : sums) hide(sum);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (__v8si& sum : sums) {
+      sum = reinterpret_cast<__v8si>(_mm256_dpbusd_avx_epi32(reinterpret_cast<__m256i>(sum), x, x));
+    }
+  }
+  for (__v8si& sum : sums) hide(sum);
+}
+
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -132,6 +145,17 @@ constexpr unsigned kCpuidAmxBf16 = 1U << 22;
 constexpr unsigned kCpuidAmxTile = 1U << 24;
 constexpr unsigned kCpuidAmxInt8 = 1U << 25;
 
+bool has_avx_vnni() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (__builtin_cpu_supports("avx2") == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || a < 1) return false;
+  constexpr unsigned kBit = 1U << 4;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBit) != 0;
+}
+
 bool has_amx(unsigned kind) {
   unsigned a = 0;
   unsigned b = 0;
@@ -155,6 +179,7 @@ std::string_view math_unit_name(MathUnit unit) {
     case MathUnit::kFma: return "fma";
     case MathUnit::kBf16Pairs: return "avx512_bf16";
     case MathUnit::kInt8Quads: return "vnni";
+    case MathUnit::kAvxInt8Quads: return "avx_vnni";
     case MathUnit::kAmxBf16: return "amx_bf16";
     case MathUnit::kAmxInt8: return "amx_int8";
   }
@@ -166,6 +191,7 @@ bool has_math_unit(MathUnit unit) {
     case MathUnit::kFma: return __builtin_cpu_supports("fma") != 0;
     case MathUnit::kBf16Pairs: return __builtin_cpu_supports("avx512bf16") != 0;
     case MathUnit::kInt8Quads: return __builtin_cpu_supports("avx512vnni") != 0;
+    case MathUnit::kAvxInt8Quads: return has_avx_vnni();
     case MathUnit::kAmxBf16: return has_amx(kCpuidAmxBf16);
     case MathUnit::kAmxInt8: return has_amx(kCpuidAmxInt8);
   }
@@ -184,6 +210,7 @@ double run_math_unit(MathUnit unit, std::int64_t rounds) {
       return times * kSums512 * 16;
     case MathUnit::kBf16Pairs: multiply_bf16_pairs(rounds); return times * kSums512 * 32;
     case MathUnit::kInt8Quads: multiply_int8_quads(rounds); return times * kSums512 * 64;
+    case MathUnit::kAvxInt8Quads: multiply_avx_int8_quads(rounds); return times * kSums256 * 32;
     case MathUnit::kAmxBf16: multiply_bf16_tiles(rounds); return times * kTileProducts * 32;
     case MathUnit::kAmxInt8: multiply_int8_tiles(rounds); return times * kTileProducts * 64;
   }

@@ -9,8 +9,9 @@
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
-// INT4 has of_vnni where its inputs are quantized, and else the unit of BF16, to which it is
-// widened. avx2 and avx512 have no unit for products of bytes: they have of_fma, and may exceed it.
+// INT4 has of_vnni or of_avx_vnni where its inputs are quantized, and else the unit of BF16, to
+// which it is widened. avx2 and avx512 have no unit for products of bytes: they have of_fma, and
+// may exceed it.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -142,11 +143,16 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
   };
   const std::string_view name = isa == nullptr ? "" : isa;
   if (name == "avx2" || name == "avx512") return MathUnit::kFma;
-  if (w_type == DType::kI8) return fastest({MathUnit::kInt8Quads, MathUnit::kAmxInt8});
+  const bool bytes_in_256_bits = name == "avx2_vnni";
+  const MathUnit quads = bytes_in_256_bits || limits.peak(MathUnit::kInt8Quads) == 0
+                             ? MathUnit::kAvxInt8Quads
+                             : MathUnit::kInt8Quads;
+  if (w_type == DType::kI8) return fastest({quads, MathUnit::kAmxInt8});
   static const bool kInt4AsBf16 = make_device(1)->traits().int4_as_bf16;
-  if (w_type == DType::kI4 && !kInt4AsBf16) return fastest({MathUnit::kInt8Quads});
+  if (w_type == DType::kI4 && !kInt4AsBf16) return fastest({quads});
   // Weights in other types are widened to BF16.
-  if (x_type == DType::kBF16 && name != "avx512_vnni" && name != "avx512_bf16_fma") {
+  if (x_type == DType::kBF16 && name != "avx2_vnni" && name != "avx512_vnni" &&
+      name != "avx512_bf16_fma") {
     return fastest({MathUnit::kBf16Pairs, MathUnit::kAmxBf16});
   }
   return MathUnit::kFma;

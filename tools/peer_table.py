@@ -132,7 +132,8 @@ def limits_line(measured):
     machines on the same host, lower them."""
     names = {"read_gb_s": "read GB/s", "amx_bf16_gop_s": "Gop/s: AMX BF16",
              "amx_int8_gop_s": "AMX INT8", "fma_gop_s": "FP32 FMA",
-             "avx512_bf16_gop_s": "AVX-512 BF16", "vnni_gop_s": "AVX-512 VNNI"}
+             "avx512_bf16_gop_s": "AVX-512 BF16", "vnni_gop_s": "AVX-512 VNNI",
+             "avx_vnni_gop_s": "AVX-VNNI"}
     parts = []
     for key, name in names.items():
         values = sorted(limits[key] for limits in measured if key in limits)

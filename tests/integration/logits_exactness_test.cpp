@@ -190,15 +190,14 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LogitsExactnessTest,
-                         testing::Values("llama-mha", "llama-gqa-tied-f32", "llama-mqa-odd-sizes",
-                                         "llama-gelu-f16", "mistral-window", "qwen2-window",
-                                         "qwen3-layer-types-biases", "llama-fp8-block",
-                                         "qwen2-window+int8", "llama-mqa-odd-sizes+int4",
-                                         "llama-mqa-odd-sizes+int4+avx2",
-                                         "llama-mqa-odd-sizes+int4+avx512",
-                                         "llama-mqa-odd-sizes+int4+avx512_vnni"),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, LogitsExactnessTest,
+    testing::Values("llama-mha", "llama-gqa-tied-f32", "llama-mqa-odd-sizes", "llama-gelu-f16",
+                    "mistral-window", "qwen2-window", "qwen3-layer-types-biases", "llama-fp8-block",
+                    "qwen2-window+int8", "llama-mqa-odd-sizes+int4",
+                    "llama-mqa-odd-sizes+int4+avx2", "llama-mqa-odd-sizes+int4+avx2_vnni",
+                    "llama-mqa-odd-sizes+int4+avx512", "llama-mqa-odd-sizes+int4+avx512_vnni"),
+    test_name);
 
 }  // namespace
 }  // namespace sluice

@@ -55,6 +55,7 @@ void PrintTo(const DeviceCase& device, std::ostream* os) { *os << device.name; }
 std::vector<DeviceCase> available_devices() {
   std::vector<DeviceCase> devices = {{"cpu_reference", make_cpu<CpuIsa::kReference>},
                                      {"cpu_avx2", make_cpu<CpuIsa::kAvx2>},
+                                     {"cpu_avx2_vnni", make_cpu<CpuIsa::kAvx2Vnni>},
                                      {"cpu_avx512", make_cpu<CpuIsa::kAvx512>},
                                      {"cpu_avx512_vnni", make_cpu<CpuIsa::kAvx512Vnni>},
                                      {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>, true},

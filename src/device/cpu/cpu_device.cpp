@@ -190,6 +190,7 @@ const kernels::KernelTable* kernels_of(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kReference: return nullptr;
     case CpuIsa::kAvx2: return &kernels::avx2_kernels();
+    case CpuIsa::kAvx2Vnni: return &kernels::avx2_vnni_kernels();
     case CpuIsa::kAvx512: return &kernels::avx512_kernels();
     case CpuIsa::kAvx512Vnni: return &kernels::avx512_vnni_kernels();
     case CpuIsa::kAvx512Bf16: return &kernels::avx512_bf16_kernels();

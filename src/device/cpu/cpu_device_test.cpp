@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,20 @@ TEST(CpuDevice, DescribesItself) {
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kBF16), DType::kBF16);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kF16), DType::kF32);
     EXPECT_EQ(parse_cpu_isa(cpu_isa_name(isa)), isa);
+  }
+}
+
+TEST(CpuDevice, HasAvxVnniWhereTheSystemSaysSo) {
+  std::ifstream file("/proc/cpuinfo");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto isas = available_cpu_isas();
+  const auto found = std::find(isas.begin(), isas.end(), CpuIsa::kAvx2Vnni);
+  EXPECT_EQ(found != isas.end(), text.str().find(" avx_vnni") != std::string::npos);
+  // AVX-512 is preferred.
+  const auto wide = std::find(isas.begin(), isas.end(), CpuIsa::kAvx512);
+  if (found != isas.end() && wide != isas.end()) {
+    EXPECT_LT(found, wide);
   }
 }
 

@@ -13,6 +13,7 @@ namespace sluice {
 enum class CpuIsa : std::uint8_t {
   kReference,      // the slow, obvious loops; any x86-64
   kAvx2,           // AVX2, FMA, F16C
+  kAvx2Vnni,       // and AVX-VNNI, without AVX-512
   kAvx512,         // AVX-512 F, BW, DQ, VL
   kAvx512Vnni,     // and AVX-512 VNNI
   kAvx512Bf16,     // and AVX-512 BF16 and VBMI
@@ -20,8 +21,8 @@ enum class CpuIsa : std::uint8_t {
   kAmx,            // and AMX for BF16 and INT8
 };
 
-// "reference", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_bf16_fma", "amx": as on
-// command lines and in test names.
+// "reference", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_bf16_fma",
+// "amx": as on command lines and in test names.
 std::string_view cpu_isa_name(CpuIsa isa);
 Result<CpuIsa> parse_cpu_isa(std::string_view name);
 

@@ -183,6 +183,7 @@ struct KernelTable {
 
 // Each may be called only where available_cpu_isas() names the instruction set.
 const KernelTable& avx2_kernels();
+const KernelTable& avx2_vnni_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512_vnni_kernels();
 const KernelTable& avx512_bf16_kernels();
