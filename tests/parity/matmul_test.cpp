@@ -153,6 +153,7 @@ TEST_P(MatmulTest, RowsTogetherHaveTheBitsOfOne) {
                                                                {2049, 71},
                                                                {9300, 35},
                                                                {1100, 261},
+                                                               {3100, 261},
                                                                {64, 2},
                                                                {2048, 3},
                                                                {1500, 4},

@@ -32,9 +32,8 @@ inline constexpr std::int64_t kManyInput = 256 << 10;
 inline constexpr std::int64_t kManyPass = 1024;
 inline constexpr std::int64_t kManyWeight = 6 * (kManyPass + 16);
 inline constexpr std::int64_t kManySums = 240;  // whole register tiles
-inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySums * 6 * 16;
-// In deeper products sums wait too often, and too few rows of x are in the cache.
-inline constexpr std::int64_t kManyDepth = 2048;
+inline constexpr std::int64_t kManySumFloats = kManySums * 6 * 16;
+inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySumFloats;
 
 // Products of BF16 in pairs (matmul_panels.h) run in passes along K of this many elements.
 inline constexpr std::int64_t kPairsPass = 1024;

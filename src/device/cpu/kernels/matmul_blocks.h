@@ -54,7 +54,7 @@ SLUICE_INLINE void matmul_widened(const MatmulPiece& p, Source& source) {
   constexpr std::int64_t kGranule = 256;  // a multiple of every block's elements
   constexpr int kCols = P::kCols;
   if constexpr (std::is_same_v<P, DotBf16<S>>) {
-    if (has_many_rows<S>(p)) {
+    if (has_many_rows(p, kManyBlockRows, kManyBlockDepth)) {
       const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
                             float* to, std::int64_t stride) {
         for (std::int64_t c = 0; c < cols; ++c) {

@@ -2,7 +2,8 @@
 // from the products, so x and the weight are widened once, to scratch memory, and not for each
 // register tile: rows of x for all columns of a piece, and a tile of columns for all these rows.
 // The weight is widened in passes along K, so that a pass stays in the first-level cache; sums wait
-// in scratch memory from pass to pass.
+// in scratch memory from pass to pass. Where x has more than two passes, one pass of it is widened
+// at a time, for some columns.
 //
 // Widened rows have the elements at even places of each step of DotBf16, then those at odd places,
 // so the products are added in the order of DotBf16, and the bits are the same.
@@ -14,8 +15,11 @@
 
 namespace sluice::kernels {
 
-// From this many rows on: fewer do not make up for the writing of widened weights.
-inline constexpr std::int64_t kManyRows = 64;
+// From this many rows on, and up to this depth, if the weight is in blocks: fewer rows do not make
+// up for the writing of widened weights, and in deeper products blocks are widened for each pass
+// anew.
+inline constexpr std::int64_t kManyBlockRows = 64;
+inline constexpr std::int64_t kManyBlockDepth = 2048;
 // From this many columns on: fewer, such as the ranks of an adapter, do not make up for widened x.
 inline constexpr std::int64_t kManyCols = 24;
 
@@ -45,9 +49,11 @@ class ManyRows {
         x_(p.wide),
         weight_(x_ + kManyInput),
         sums_(weight_ + kManyWeight),
-        x_stride_((p.depth + kStep - 1) / kStep * kStep + kPadding) {}
+        x_stride_((p.depth + kStep - 1) / kStep * kStep + kPadding),
+        tile_sums_(sums_) {}
 
   void run() {
+    if (p_.depth > kDeep) return run_deep();
     const std::int64_t fits = kManyInput / x_stride_ / kRows * kRows;
     const std::int64_t chunk = fits < kManySums ? fits : kManySums;
     for (std::int64_t row = p_.row_begin; row < p_.row_end; row += chunk) {
@@ -74,27 +80,69 @@ class ManyRows {
   static_assert(kManyWeight >= kCols * kStride);
   static_assert(kManyPass % kStep == 0 && kManySums % kRows == 0);
 
-  // One tile of columns, in passes along K.
-  void multiply_columns(std::int64_t row, std::int64_t row_end, std::int64_t col) {
-    const std::int64_t cols = columns_from(col);
-    for (std::int64_t k = 0; k < p_.depth; k += kManyPass) {
-      const Pass pass = pass_from(col, k);
-      fill_(col, cols, k, pass.end, weight_, kStride);
-      const Pass next = pass.end < p_.depth ? pass_from(col, pass.end) : pass_from(col + kCols, 0);
-      const std::int64_t groups = (row_end - row + kRows - 1) / kRows;
-      for (std::int64_t group = 0; group < groups; ++group) {
-        prefetch_(next.col, columns_from(next.col), next.k, next.end, group, groups);
-        const std::int64_t first = row + group * kRows;
-        multiply_group(pass, cols, row, first, row_end - first);
-      }
-    }
-  }
-
+  // One pass along K, [k, end), of a tile of columns from `col` on.
   struct Pass {
     std::int64_t col;
     std::int64_t k;
     std::int64_t end;
   };
+
+  // Rows of x and columns that wait from pass to pass together, where x is deeper than kDeep: a
+  // pass of these rows stays in the second-level cache.
+  static constexpr std::int64_t kDeep = 2 * kManyPass;
+  static constexpr std::int64_t kDeepRows = kManySums / 2;
+  static constexpr std::int64_t kDeepCols = kManySumFloats / (kDeepRows * S::kLanes);
+  static_assert(kDeepRows * kStride <= kManyInput);
+  static_assert(kDeepRows % kRows == 0 && kDeepCols % kCols == 0);
+
+  // Passes along K outside, tiles of columns inside.
+  void run_deep() {
+    x_stride_ = kStride;
+    for (std::int64_t row = p_.row_begin; row < p_.row_end; row += kDeepRows) {
+      const std::int64_t end = row + kDeepRows < p_.row_end ? row + kDeepRows : p_.row_end;
+      for (std::int64_t block = p_.col_begin; block < p_.col_end; block += kDeepCols) {
+        const std::int64_t block_end =
+            block + kDeepCols < p_.col_end ? block + kDeepCols : p_.col_end;
+        for (std::int64_t k = 0; k < p_.depth; k += kManyPass) {
+          const std::int64_t pass_end = pass_from(block, k).end;
+          for (std::int64_t r = row; r < end; ++r) {
+            const auto* from = static_cast<const std::uint16_t*>(p_.x) + r * p_.x_stride + k;
+            widen_row<S>(from, pass_end - k, x_ + (r - row) * x_stride_);
+          }
+          x_begin_ = k;
+          for (std::int64_t col = block; col < block_end; col += kCols) {
+            const Pass next = col + kCols < block_end ? pass_from(col + kCols, k)
+                              : pass_end < p_.depth   ? pass_from(block, pass_end)
+                                                      : pass_from(block_end, 0);
+            tile_sums_ = sums_ + (col - block) * kDeepRows * S::kLanes;
+            multiply_pass(row, end, pass_from(col, k), next);
+          }
+        }
+      }
+    }
+  }
+
+  // One tile of columns, in passes along K.
+  void multiply_columns(std::int64_t row, std::int64_t row_end, std::int64_t col) {
+    for (std::int64_t k = 0; k < p_.depth; k += kManyPass) {
+      const Pass pass = pass_from(col, k);
+      multiply_pass(row, row_end, pass,
+                    pass.end < p_.depth ? pass_from(col, pass.end) : pass_from(col + kCols, 0));
+    }
+  }
+
+  // Meanwhile the weight of the pass after it is prefetched.
+  void multiply_pass(std::int64_t row, std::int64_t row_end, const Pass& pass, const Pass& next) {
+    const std::int64_t cols = columns_from(pass.col);
+    fill_(pass.col, cols, pass.k, pass.end, weight_, kStride);
+    const std::int64_t groups = (row_end - row + kRows - 1) / kRows;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      prefetch_(next.col, columns_from(next.col), next.k, next.end, group, groups);
+      const std::int64_t first = row + group * kRows;
+      multiply_group(pass, cols, row, first, row_end - first);
+    }
+  }
+
   Pass pass_from(std::int64_t col, std::int64_t k) const {
     return {col, k, k + kManyPass < p_.depth ? k + kManyPass : p_.depth};
   }
@@ -106,9 +154,16 @@ class ManyRows {
   // Some rows of x: kRows, or fewer at the end.
   void multiply_group(const Pass& pass, std::int64_t cols, std::int64_t chunk, std::int64_t row,
                       std::int64_t rows) {
-    const float* const x = x_ + (row - chunk) * x_stride_ + pass.k;
-    float* const sums = sums_ + (row - chunk) * kCols * S::kLanes;
-    if (rows >= kRows && cols == kCols) return multiply<kRows, kCols>(pass, x, 0, row, sums);
+    const float* const x = x_ + (row - chunk) * x_stride_ + pass.k - x_begin_;
+    float* const sums = tile_sums_ + (row - chunk) * kCols * S::kLanes;
+    if (cols == kCols) {
+      switch (rows < kRows ? rows : kRows) {
+        case 1: return multiply<1, kCols>(pass, x, 0, row, sums);
+        case 2: return multiply<2, kCols>(pass, x, 0, row, sums);
+        case 3: return multiply<3, kCols>(pass, x, 0, row, sums);
+        default: return multiply<kRows, kCols>(pass, x, 0, row, sums);
+      }
+    }
     for (std::int64_t r = 0; r < (rows < kRows ? rows : kRows); ++r) {
       for (std::int64_t c = 0; c < cols; ++c) {
         multiply<1, 1>(pass, x + r * x_stride_, c, row + r, sums + (r * kCols + c) * S::kLanes);
@@ -148,20 +203,22 @@ class ManyRows {
   float* const x_;
   float* const weight_;
   float* const sums_;
-  const std::int64_t x_stride_;
+  std::int64_t x_stride_;
+  std::int64_t x_begin_ = 0;  // the element of K where widened rows begin
+  float* tile_sums_;
 };
 
 // Whether ManyRows takes the piece.
-template <class S>
-SLUICE_INLINE bool has_many_rows(const MatmulPiece& p) {
-  return p.row_end - p.row_begin >= kManyRows && p.col_end - p.col_begin >= kManyCols &&
-         p.depth <= kManyDepth;
+SLUICE_INLINE bool has_many_rows(const MatmulPiece& p, std::int64_t least_rows,
+                                 std::int64_t most_depth) {
+  return p.row_end - p.row_begin >= least_rows && p.col_end - p.col_begin >= kManyCols &&
+         p.depth <= most_depth;
 }
 
 // matmul<DotBf16<S>>, with its bits.
 template <class S>
 void matmul_bf16(const MatmulPiece& p) {
-  if (!has_many_rows<S>(p)) return matmul<DotBf16<S>>(p);
+  if (!has_many_rows(p, S::kManyRows, S::kManyDepth)) return matmul<DotBf16<S>>(p);
   const auto* const weight = static_cast<const std::uint16_t*>(p.weight);
   const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
                         float* to, std::int64_t stride) {

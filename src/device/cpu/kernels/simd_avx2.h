@@ -18,6 +18,8 @@ struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kDotRows = 3;
   static constexpr int kDotCols = 4;
+  static constexpr std::int64_t kManyRows = 9;
+  static constexpr std::int64_t kManyDepth = MatmulParams::kMaxIntegerDepth;
   static constexpr int kGemmRows = 6;
   static constexpr int kGemmVectors = 2;
 

@@ -19,6 +19,10 @@ struct Avx512 {
   // Register tiles, rows x vectors: of dot products (matmul) and of broadcast products (attention).
   static constexpr int kDotRows = 4;
   static constexpr int kDotCols = 6;
+  // From so many rows on, and up to so many elements along K, BF16 is widened beforehand
+  // (matmul_many.h).
+  static constexpr std::int64_t kManyRows = 64;
+  static constexpr std::int64_t kManyDepth = 2048;
   static constexpr int kGemmRows = 6;
   static constexpr int kGemmVectors = 4;
 
