@@ -56,12 +56,12 @@ void append_products(std::span<const float> x, const Int8Weight& weight, std::ve
   const bool zeros = largest < MatmulParams::kSmallestInput;
   const float factor = zeros ? 0.0F : 127.0F / largest;
   const float x_scale = zeros ? 0.0F : largest / 127.0F;
+  std::vector<std::int64_t> codes;
+  for (const float value : x)
+    codes.push_back(static_cast<std::int64_t>(std::nearbyint(value * factor)));
   for (std::size_t n = 0; n < weight.scales.size(); ++n) {
     std::int64_t sum = 0;
-    for (std::size_t k = 0; k < x.size(); ++k) {
-      sum +=
-          static_cast<std::int64_t>(std::nearbyint(x[k] * factor)) * weight.codes[n * x.size() + k];
-    }
+    for (std::size_t k = 0; k < x.size(); ++k) sum += codes[k] * weight.codes[n * x.size() + k];
     const float product = static_cast<float>(sum) * (x_scale * weight.scales[n]);
     out.push_back(weight.bias.empty() ? product : product + weight.bias[n]);
   }
@@ -103,14 +103,23 @@ TEST_P(MatmulInt8Test, HasTheDefinedBits) {
   SplitMix64 rng(1);
   for (const DType x : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const Int8Shape& shape :
-         {Int8Shape{1, 320, {130, 40}}, Int8Shape{3, 1, {1}}, Int8Shape{5, 33, {7, 2}},
-          Int8Shape{2, 200, {9, 12, 5}}, Int8Shape{21, 127, {70}}, Int8Shape{70, 64, {66}},
-          Int8Shape{1, 199, {5}}, Int8Shape{3, 321, {6}}, Int8Shape{4, 1000, {6}},
-          Int8Shape{4, 8200, {3}}}) {
+         {Int8Shape{1, 320, {130, 40}},  Int8Shape{3, 1, {1}},      Int8Shape{5, 33, {7, 2}},
+          Int8Shape{2, 200, {9, 12, 5}}, Int8Shape{21, 127, {70}},  Int8Shape{70, 64, {66}},
+          Int8Shape{1, 199, {5}},        Int8Shape{3, 321, {6}},    Int8Shape{4, 1000, {6}},
+          Int8Shape{4, 8200, {3}},       Int8Shape{6, 130, {35}},   Int8Shape{7, 64, {16, 48}},
+          Int8Shape{13, 300, {17}},      Int8Shape{16, 1030, {40}}, Int8Shape{17, 200, {33, 20}},
+          Int8Shape{29, 513, {50}},      Int8Shape{32, 128, {32}},  Int8Shape{33, 1300, {49}},
+          Int8Shape{38, 640, {64}},      Int8Shape{47, 577, {97}},  Int8Shape{300, 70, {50}}}) {
       check(shape, x, shape.rows % 2 == 1, rng);
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// So deep that the sums of several blocks of columns wait for parts along K.
+TEST_P(MatmulInt8Test, ManyRowsInPartsAlongK) {
+  SplitMix64 rng(3);
+  check({34, 16'700, {210}}, DType::kBF16, true, rng);
 }
 
 // Sums at the ends of 32 bits, and more rows than the scratch memory for codes has room for.

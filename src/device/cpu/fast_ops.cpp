@@ -190,6 +190,7 @@ void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
                  .stride = stride,
                  .quantized = code_rows_.get(),
                  .packed = packed,
+                 .passes = !packed && kernels_.code_pass > 0 && count >= kernels::kCodePassRows,
                  .first = first,
                  .rows = count});
   }
@@ -280,19 +281,37 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
     pieces += segment.count;
     column += p.segments[s].weight.dims[0];
   }
-  const auto run = [&](int i, int worker) {
+  const auto segment_of = [&](int i) {
     std::size_t s = 0;
     while (i >= segments[s].first + segments[s].count) ++s;
+    return s;
+  };
+  const auto run = [&](int i, int next_task, int worker) {
+    const std::size_t s = segment_of(i);
     const SegmentPieces& segment = segments[s];
     kernels::MatmulPiece piece = segment.whole;
     piece.col_begin = (i - segment.first) * segment.cols;
     piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
+    if (next_task >= 0) {
+      const std::size_t next = segment_of(next_task);
+      const TensorView& weight = p.segments[next].weight;
+      if (weight.dtype == p.segments[s].weight.dtype && weight.strides[0] == piece.weight_stride) {
+        const std::int64_t col = (next_task - segments[next].first) * segments[next].cols;
+        piece.next_weight =
+            weight.as<std::byte>() + col * bytes_of(weight.dtype, weight.strides[0]);
+      }
+    }
     piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
     piece.wide = wide_.get() + worker * kernels::kManyFloats;
     if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
     segment.kernel(piece);
   };
-  split_tasks(pieces, shared, run);
+  // Other kernels do not fetch what comes after their piece.
+  if (x.quantized != nullptr && !x.packed) {
+    if (pool_.size() > 1) return split_tasks_ahead(pieces, shared, run);
+    return take_tasks(pieces, shared, pieces, run);
+  }
+  split_tasks(pieces, shared, [&](int i, int worker) { run(i, -1, worker); });
 }
 
 kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
@@ -332,7 +351,8 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   }
   // At most what stays in the cache, and enough pieces for all threads.
   std::int64_t row = row_bytes(weight);
-  if (x.passes) row = std::min(row, bytes_of(weight.dtype, kernels_.pass));
+  const std::int64_t pass = x.quantized != nullptr ? kernels_.code_pass : kernels_.pass;
+  if (x.passes) row = std::min(row, bytes_of(weight.dtype, pass));
   const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row);
   return round_up(std::max<std::int64_t>(1, std::min(cached, share)), kernels_.matmul_cols);
 }

@@ -38,6 +38,10 @@ inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySumF
 // Products of BF16 in pairs (matmul_panels.h) run in passes along K of this many elements.
 inline constexpr std::int64_t kPairsPass = 1024;
 
+// Products of INT8 (quad_products.h) do so from this many rows on. Fewer take columns along all of
+// K.
+inline constexpr std::int32_t kCodePassRows = 33;
+
 // The most rows and columns of a piece of packed_matmul, and its sums.
 inline constexpr std::int32_t kPackedRows = 512;
 inline constexpr std::int64_t kPackedCols = 512;
@@ -65,6 +69,9 @@ struct MatmulPiece {
   std::int32_t row_end = 0;
   std::int64_t col_begin = 0;
   std::int64_t col_end = 0;
+  // The first column of the piece that the same thread computes next, if it is known: kernels may
+  // fetch its first columns, which have the same stride.
+  const void* next_weight = nullptr;
 };
 using MatmulKernel = void (*)(const MatmulPiece&);
 
@@ -159,6 +166,8 @@ struct KernelTable {
   std::int32_t matmul_cols;
   // The elements along K of a pass of products of x in BF16; 0: these run along all of K at once.
   std::int64_t pass;
+  // The same of x in INT8, from kCodePassRows rows on.
+  std::int64_t code_pass;
   std::int32_t lanes;  // floats in a vector: the number of keys that attention scores at once
   // Quantizes rows [begin, end) of x, as MatmulSegment says. `codes` and `rows` are of row 0.
   void (*quantize_rows)(const TensorView& x, std::int32_t begin, std::int32_t end,

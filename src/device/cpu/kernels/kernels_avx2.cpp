@@ -32,6 +32,7 @@ const KernelTable& avx2_kernels() {
       .pack_rows = nullptr,
       .matmul_cols = 12,
       .pass = 0,
+      .code_pass = 0,
       .lanes = Avx2::kLanes,
       .quantize_rows = quantize_rows<Avx2>,
       .pack_int4 = pack_int4<Avx2>,

@@ -3,6 +3,7 @@
 #include "device/cpu/kernels/int4_avx512.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_quads.h"
+#include "device/cpu/kernels/quad_products.h"
 #include "device/cpu/kernels/simd_avx512.h"
 
 namespace sluice::kernels {
@@ -40,12 +41,19 @@ struct Int4Avx512Vnni : Int4Avx512 {
   }
 };
 
+// One or two rows of more than takes_columns() allows are faster by six columns at a time.
+void matmul_codes(const MatmulPiece& p) {
+  if (p.row_end - p.row_begin <= 2 || takes_columns(p)) return matmul_quads<Avx512Vnni>(p);
+  QuadProducts<DotI8Quads<Avx512Vnni>>(p).run();
+}
+
 }  // namespace
 
 const KernelTable& avx512_vnni_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_kernels();
-    table.matmul_i8_i8 = matmul_quads<Avx512Vnni>;
+    table.matmul_i8_i8 = matmul_codes;
+    table.code_pass = kCodePass;
     table.matmul_int4 = matmul_int4<Int4Avx512Vnni>;
     return table;
   }();

@@ -95,12 +95,15 @@ void multiply_columns(const MatmulPiece& p) {
   }
 }
 
+SLUICE_INLINE static bool takes_columns(const MatmulPiece& p) {
+  const std::int64_t rows = p.row_end - p.row_begin;
+  return rows <= kQuadsColumnRows && rows * p.depth <= kQuadsColumnElements;
+}
+
 template <class S>
 void matmul_quads(const MatmulPiece& p) {
-  const std::int64_t rows = p.row_end - p.row_begin;
-  if (rows > kQuadsColumnRows || rows * p.depth > kQuadsColumnElements)
-    return matmul<DotI8Quads<S>>(p);
-  switch (rows) {
+  if (!takes_columns(p)) return matmul<DotI8Quads<S>>(p);
+  switch (p.row_end - p.row_begin) {
     case 1: multiply_columns<S, 1>(p); break;
     case 2: multiply_columns<S, 2>(p); break;
     case 3: multiply_columns<S, 3>(p); break;
