@@ -148,8 +148,8 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
                              ? MathUnit::kAvxInt8Quads
                              : MathUnit::kInt8Quads;
   if (w_type == DType::kI8) return fastest({quads, MathUnit::kAmxInt8});
-  static const bool kInt4AsBf16 = make_device(1)->traits().int4_as_bf16;
-  if (w_type == DType::kI4 && !kInt4AsBf16) return fastest({quads});
+  static const bool kBlocksAsBf16 = make_device(1)->traits().blocks_as_bf16;
+  if (is_blocks(w_type) && !kBlocksAsBf16) return fastest({quads});
   // Weights in other types are widened to BF16.
   if (x_type == DType::kBF16 && name != "avx2_vnni" && name != "avx512_vnni" &&
       name != "avx512_bf16_fma") {

@@ -98,16 +98,16 @@ struct MatmulSegment {
   TensorView bias;          // [N_i] or empty
   BlockScales scales = {};  // for weights in FP8 and INT8 only
 };
-// Weights in blocks are rounded to BF16 and multiplied like weights in BF16, with the same bits; x
-// is in BF16. Weights in FP8, times their scales, are rounded to BF16 where
-// DeviceTraits::fp8_as_bf16.
+// Weights in FP8, times their scales, are rounded to BF16 where DeviceTraits::fp8_as_bf16.
 //
-// Weights in INT4 are not rounded, unless DeviceTraits::int4_as_bf16: each 32 elements along K of a
-// row of x, which is in BF16, are quantized as for weights in INT8, with a scale of their own, to
-// be multiplied by a block of the weight (tensor/dtype.h). The sum of products of codes, those of
-// the weight minus 8, is exact; then, for each block in order, from sum = 0: sum =
-// fma(float(products), scale of the weight * scale of x, sum). The bias is added last. Every
-// implementation of this computes the same bits.
+// Weights in blocks take x in BF16. Where DeviceTraits::blocks_as_bf16, they are rounded to BF16
+// and multiplied like weights in BF16, with the same bits. Elsewhere each line of 32 elements along
+// K of a row of x is quantized as for weights in INT8, with a scale of its own. A line of the
+// weight has integer codes, a scale and, in kQ4K, a minimum (block_line() in tensor/gguf_blocks.h).
+// The sum of products of codes is exact; then, for each line in order, from sum = 0: sum =
+// fma(float(products), scale of the weight * scale of x, sum), and in kQ4K sum = fma(-minimum,
+// scale of x * float(sum of x's codes), sum). The bias is added last. Every implementation of this
+// computes the same bits.
 struct MatmulParams {
   static constexpr OpId kOp{3};
   static constexpr const char* kName = "matmul";

@@ -5,6 +5,7 @@
 // F32. Pure functions; any thread. No alignment is required.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,29 +39,40 @@ inline Q4KGroup q4_k_group(const std::uint8_t* packed, std::int64_t group) {
           (packed[group + 4] >> 4) | (packed[group] >> 6 << 4)};
 }
 
+inline int q4_k_code(const std::uint8_t* block, std::int64_t place) {
+  const int pair = block[16 + place / 64 * 32 + place % 32];
+  return place % 64 < 32 ? pair & 15 : pair >> 4;
+}
+
 inline float q4_k_element(const std::uint8_t* block, std::int64_t place) {
   const Q4KGroup group = q4_k_group(block + 4, place / 32);
-  const int pair = block[16 + place / 64 * 32 + place % 32];
-  const int code = place % 64 < 32 ? pair & 15 : pair >> 4;
   const float scale = half_at(block) * static_cast<float>(group.scale);
   const float minimum = half_at(block + 2) * static_cast<float>(group.minimum);
-  const float scaled = scale * static_cast<float>(code);
+  const float scaled = scale * static_cast<float>(q4_k_code(block, place));
   return scaled - minimum;
 }
 
-inline float q6_k_element(const std::uint8_t* block, std::int64_t place) {
+inline int q6_k_code(const std::uint8_t* block, std::int64_t place) {
   const std::int64_t half = place / 128;
   const std::int64_t in_half = place % 128;
   const int low = block[half * 64 + in_half % 64] >> (in_half < 64 ? 0 : 4) & 15;
   const int high = block[128 + half * 32 + in_half % 32] >> (in_half / 32 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+inline float q6_k_element(const std::uint8_t* block, std::int64_t place) {
   const auto scale = static_cast<std::int8_t>(block[192 + place / 16]);
   const float product = half_at(block + 208) * static_cast<float>(scale);
-  return product * static_cast<float>((low | high << 4) - 32);
+  return product * static_cast<float>(q6_k_code(block, place));
+}
+
+inline int u4_g32_code(const std::uint8_t* block, std::int64_t place) {
+  const int pair = block[3 + place % 16];
+  return (place < 16 ? pair & 15 : pair >> 4) - block[2];
 }
 
 inline float u4_g32_element(const std::uint8_t* block, std::int64_t place) {
-  const int pair = block[3 + place % 16];
-  return half_at(block) * static_cast<float>((place < 16 ? pair & 15 : pair >> 4) - block[2]);
+  return half_at(block) * static_cast<float>(u4_g32_code(block, place));
 }
 
 inline float float_at(const std::uint8_t* bytes) {
@@ -73,10 +85,55 @@ inline float u8_g128_element(const std::uint8_t* block, std::int64_t place) {
   return float_at(block) * static_cast<float>(block[5 + place] - block[4]);
 }
 
-inline float u4_g128_element(const std::uint8_t* block, std::int64_t place) {
+inline int u4_g128_code(const std::uint8_t* block, std::int64_t place) {
   const int pair = block[5 + 2 * (place % 32) + place / 64];
-  return float_at(block) *
-         static_cast<float>((place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4]);
+  return (place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4];
+}
+
+inline float u4_g128_element(const std::uint8_t* block, std::int64_t place) {
+  return float_at(block) * static_cast<float>(u4_g128_code(block, place));
+}
+
+// 32 elements of a row of blocks, from element 32 * line on, as products with quantized inputs take
+// them (MatmulParams): element = scale * code - minimum. Codes are less their zero points; those of
+// kQ6K are times the scale of their 16 elements.
+struct BlockLine {
+  std::array<int, 32> codes;
+  float scale;
+  float minimum;
+};
+inline BlockLine block_line(DType dtype, const void* row, std::int64_t line) {
+  const ElementBlock shape = block_of(dtype);
+  const auto* block =
+      static_cast<const std::uint8_t*>(row) + 32 * line / shape.elements * shape.bytes;
+  const std::int64_t begin = 32 * line % shape.elements;
+  BlockLine result{};
+  const auto code_of = [&](std::int64_t place) -> int {
+    switch (dtype) {
+      case DType::kQ8_0: return static_cast<std::int8_t>(block[2 + place]);
+      case DType::kQ4K: return q4_k_code(block, place);
+      case DType::kQ6K:
+        return q6_k_code(block, place) * static_cast<std::int8_t>(block[192 + place / 16]);
+      case DType::kU4G32: return u4_g32_code(block, place);
+      case DType::kU4G128: return u4_g128_code(block, place);
+      case DType::kU8G128: return block[5 + place] - block[4];
+      default: return int4_code(block, place);
+    }
+  };
+  for (std::int64_t i = 0; i < 32; ++i) {
+    result.codes[static_cast<std::size_t>(i)] = code_of(begin + i);
+  }
+  if (dtype == DType::kU4G128 || dtype == DType::kU8G128) {
+    result.scale = float_at(block);
+  } else {
+    result.scale = half_at(dtype == DType::kQ6K ? block + 208 : block);
+  }
+  if (dtype == DType::kQ4K) {
+    const Q4KGroup group = q4_k_group(block + 4, begin / 32);
+    result.scale *= static_cast<float>(group.scale);
+    result.minimum = half_at(block + 2) * static_cast<float>(group.minimum);
+  }
+  return result;
 }
 
 // Element `index` of a row of blocks, before it is rounded to BF16. REQUIRES: is_blocks(dtype).

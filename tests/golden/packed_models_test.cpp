@@ -1,6 +1,6 @@
 // Whole models that other tools quantized to integers, in each form that is read: logits have the
-// bits of those of a checkpoint directory with the dequantized matrices in BF16. Where products
-// quantize the inputs of INT4, its logits are near. The tests pack codes by the published formats;
+// bits of those of a checkpoint directory with the dequantized matrices in BF16, or are near where
+// products quantize their inputs. The tests pack codes by the published formats;
 // tests/golden/packed has tensors that other programs packed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -343,23 +343,18 @@ std::vector<std::vector<float>> packed_logits(const std::string& model,
   return test::prompt_logits(harness, kPackedPrompt, {0, 4, 8});
 }
 
-void expect_equal_models(const PackedModel& model) {
-  const auto logits = packed_logits(model.packed());
-  ASSERT_EQ(logits.size(), 3U);
-  EXPECT_NE(logits[0], logits[1]);
-  EXPECT_EQ(logits, packed_logits(model.plain()));
-}
-
-// The same, on each instruction set of this machine, of a model whose matrices are repacked to
-// INT4.
+// On each instruction set of this machine: the model has the bits of its elements in BF16, or
+// inputs in 8 bits.
 void expect_equal_or_near_models(const PackedModel& model) {
   for (const CpuIsa isa : available_cpu_isas()) {
     SCOPED_TRACE(cpu_isa_name(isa));
     const auto device = make_cpu_device({nullptr, 1, isa});
     ASSERT_TRUE(device) << device.error().message;
     const auto logits = packed_logits(model.packed(), isa);
+    ASSERT_EQ(logits.size(), 3U);
+    EXPECT_NE(logits[0], logits[1]);
     const auto expected = packed_logits(model.plain(), isa);
-    if ((*device)->traits().int4_as_bf16) {
+    if ((*device)->traits().blocks_as_bf16) {
       EXPECT_EQ(logits, expected);
       continue;
     }
@@ -369,48 +364,38 @@ void expect_equal_or_near_models(const PackedModel& model) {
   }
 }
 
-TEST(PackedModels, GptqHasTheBitsOfItsElementsInBf16) {
+TEST(PackedModels, GptqHasItsElements) {
   for (const std::int64_t group : {128, 32, 64, 0}) {
     for (const bool zeros : {false, true}) {
       SCOPED_TRACE(fmt::format("groups of {}, zero points {}", group, zeros));
-      const PackedModel model(gptq_form(4, group, zeros, 1));
-      if (group % 128 != 0 && !zeros) {
-        expect_equal_or_near_models(model);
-      } else {
-        expect_equal_models(model);
-      }
+      expect_equal_or_near_models(PackedModel(gptq_form(4, group, zeros, 1)));
     }
   }
-  expect_equal_models(PackedModel(gptq_form(4, 128, true, 2)));
-  expect_equal_models(PackedModel(gptq_form(8, 128, false, 1)));
-  expect_equal_models(PackedModel(gptq_form(8, 64, false, 1)));
-  expect_equal_models(PackedModel(gptq_form(8, 0, true, 2)));
+  expect_equal_or_near_models(PackedModel(gptq_form(4, 128, true, 2)));
+  expect_equal_or_near_models(PackedModel(gptq_form(8, 128, false, 1)));
+  expect_equal_or_near_models(PackedModel(gptq_form(8, 64, false, 1)));
+  expect_equal_or_near_models(PackedModel(gptq_form(8, 0, true, 2)));
 }
 
-TEST(PackedModels, AwqHasTheBitsOfItsElementsInBf16) {
+TEST(PackedModels, AwqHasItsElements) {
   for (const std::int64_t group : {128, 64, 32}) {
     SCOPED_TRACE(group);
-    expect_equal_models(PackedModel(awq_form(group)));
+    expect_equal_or_near_models(PackedModel(awq_form(group)));
   }
 }
 
-TEST(PackedModels, CompressedTensorsHaveTheBitsOfTheirElementsInBf16) {
+TEST(PackedModels, CompressedTensorsHaveTheirElements) {
   for (const char* zeros : {"none", "words", "bytes"}) {
     for (const std::int64_t group : {128, 32, 0}) {
       SCOPED_TRACE(fmt::format("groups of {}, zero points: {}", group, zeros));
-      const PackedModel model(compressed_form(4, group, zeros));
-      if (group == 32 && zeros == std::string("none")) {
-        expect_equal_or_near_models(model);
-      } else {
-        expect_equal_models(model);
-      }
+      expect_equal_or_near_models(PackedModel(compressed_form(4, group, zeros)));
     }
   }
-  expect_equal_models(PackedModel(compressed_form(8, 128, "none")));
-  expect_equal_models(PackedModel(compressed_form(8, 128, "words")));
-  expect_equal_models(PackedModel(compressed_form(8, 0, "bytes")));
-  expect_equal_models(PackedModel(int8_form(0, "null")));
-  expect_equal_models(PackedModel(int8_form(64, "null")));
+  expect_equal_or_near_models(PackedModel(compressed_form(8, 128, "none")));
+  expect_equal_or_near_models(PackedModel(compressed_form(8, 128, "words")));
+  expect_equal_or_near_models(PackedModel(compressed_form(8, 0, "bytes")));
+  expect_equal_or_near_models(PackedModel(int8_form(0, "null")));
+  expect_equal_or_near_models(PackedModel(int8_form(64, "null")));
 }
 
 constexpr const char* kDynamicInputs =
@@ -539,12 +524,12 @@ TEST(PackedModels, ABackboneOfInt8HasTheTokensOfItsCheckpoint) {
 
 // The whole engine, with more requests at once than a tile has rows.
 TEST(PackedModels, TheEngineServesThem) {
-  EngineOptions options;
-  options.max_num_seqs = 8;
-  options.max_model_len = 64;
-  options.kv_cache_memory = 4 << 20;
   const PackedModel model(compressed_form(4, 128, "words"));
-  const auto tokens = [&](const std::string& directory) {
+  const auto tokens = [&](const std::string& directory, std::int32_t at_once) {
+    EngineOptions options;
+    options.max_num_seqs = at_once;
+    options.max_model_len = 64;
+    options.kv_cache_memory = 4 << 20;
     test::EngineFixture engine(directory, options, 2);
     for (RequestId id = 1; id <= 8; ++id) {
       engine.add(test::greedy_request(id, {3, 14, static_cast<TokenId>(id)}, 12));
@@ -554,7 +539,13 @@ TEST(PackedModels, TheEngineServesThem) {
     for (RequestId id = 1; id <= 8; ++id) all.push_back(outputs.at({id, 0}).tokens);
     return all;
   };
-  EXPECT_EQ(tokens(model.packed()), tokens(model.plain()));
+  const auto together = tokens(model.packed(), 8);
+  EXPECT_EQ(together, tokens(model.packed(), 1));
+  const auto device = make_cpu_device({nullptr, 1, {}});
+  ASSERT_TRUE(device) << device.error().message;
+  if ((*device)->traits().blocks_as_bf16) {
+    EXPECT_EQ(together, tokens(model.plain(), 8));
+  }
 }
 
 }  // namespace

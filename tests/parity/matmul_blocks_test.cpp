@@ -1,7 +1,6 @@
-// Matrix products with weights in blocks (INT4 and the types of GGUF files and of other tools) have
-// the bits of products with the same weights in BF16, on each instruction set and at every number
-// of rows; so does the embedding. Products of INT4 do so only where int4_as_bf16: see
-// matmul_int4_test.cpp.
+// Where blocks_as_bf16, matrix products with weights in blocks (INT4 and the types of GGUF files
+// and of other tools) have the bits of products with the same weights in BF16, at every number of
+// rows (elsewhere: matmul_quantized_test.cpp). So does the embedding, on each instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,6 +60,7 @@ MatmulBlocksTest::Weights MatmulBlocksTest::put_weights(SplitMix64& rng, DType d
 }
 
 TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
+  if (!device_->traits().blocks_as_bf16) GTEST_SKIP() << "quantizes inputs";
   SplitMix64 rng(1);
   struct Shape {
     DType dtype;
@@ -88,7 +88,6 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
                                            Shape{DType::kQ4K, 768, {40, 5}},
                                            Shape{DType::kQ6K, 256, {7, 1}},
                                            Shape{DType::kQ6K, 768, {40, 5}}}) {
-    if (dtype == DType::kI4 && !device_->traits().int4_as_bf16) continue;
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 14, 15, 16, 17, 40}) {
       memory_->clear();
       const TensorView x = memory_->put_matrix(
@@ -113,13 +112,12 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
 // So many rows that they do not stay in the cache, in more than one piece of columns. Kernels may
 // widen weights of one depth and not those of the other beforehand.
 TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
-  if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
+  if (!device_->traits().blocks_as_bf16) GTEST_SKIP() << "quantizes inputs";
   SplitMix64 rng(2);
   constexpr std::int64_t kRows = 70;
   constexpr std::int64_t kCols = 24 * 32 + 7;
   for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
                             DType::kU4G128, DType::kU8G128}) {
-    if (dtype == DType::kI4 && !device_->traits().int4_as_bf16) continue;
     for (const std::int64_t depth : {1536, 4096}) {
       memory_->clear();
       const Weights weights = put_weights(rng, dtype, kCols, depth);

@@ -42,8 +42,8 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
   wide_.reset(new (
       std::align_val_t{64}) float[static_cast<std::size_t>(kernels::kManyFloats * pool.size())]);
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
-  if (kernels_.matmul_int4 != nullptr) {
-    block_codes_.reset(new (std::align_val_t{64}) std::uint8_t[kBlockCodeBytes]);
+  if (kernels_.quantized_matmul != nullptr) {
+    lines_.reset(new (std::align_val_t{64}) std::uint8_t[kLineBytes]);
   }
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
@@ -135,12 +135,12 @@ void FastOps::execute(const MatmulParams& p) {
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
-  if (kernels_.matmul_int4 != nullptr) {
-    const auto in_int4 = std::count_if(
-        p.segments, p.segments + p.num_segments,
-        [](const MatmulSegment& segment) { return segment.weight.dtype == DType::kI4; });
-    if (in_int4 == p.num_segments) return multiply_int4(p, rows);
-    if (in_int4 > 0) return multiply_each(p);
+  if (kernels_.quantized_matmul != nullptr) {
+    const auto in_blocks =
+        std::count_if(p.segments, p.segments + p.num_segments,
+                      [](const MatmulSegment& segment) { return is_blocks(segment.weight.dtype); });
+    if (in_blocks == p.num_segments) return multiply_lines(p, rows);
+    if (in_blocks > 0) return multiply_each(p);
   }
   if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
   if (p.x.dtype == DType::kBF16 && kernels_.packed_matmul != nullptr) {
@@ -196,22 +196,22 @@ void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   }
 }
 
-void FastOps::multiply_int4(const MatmulParams& p, std::int32_t rows) {
+void FastOps::multiply_lines(const MatmulParams& p, std::int32_t rows) {
   constexpr std::int64_t kTile = kernels::kPackedTile;
-  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
   CHECK(p.x.dtype == DType::kBF16 && p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
-  const std::int64_t blocks = (p.x.dims[1] + kDepth - 1) / kDepth;
-  const std::int64_t bytes = blocks * kernels::kInt4RowBytes;
-  const auto part = static_cast<std::int32_t>(
-      std::min(packed_rows(bytes), kBlockCodeBytes / bytes / kTile * kTile));
+  const std::int64_t lines = (p.x.dims[1] + kernels::kLineElements - 1) / kernels::kLineElements;
+  const std::int64_t bytes = lines * kernels::kLineRowBytes;
+  const auto part =
+      static_cast<std::int32_t>(std::min(packed_rows(bytes), kLineBytes / bytes / kTile * kTile));
   for (std::int32_t first = 0; first < rows; first += part) {
     const std::int32_t count = std::min(part, rows - first);
     const TensorView x = rows_from(p.x, first);
-    const auto items = static_cast<std::int32_t>((count + kTile - 1) / kTile * blocks);
+    const std::int32_t tiles = (count + kernels_.line_tile_rows - 1) / kernels_.line_tile_rows;
+    const auto items = static_cast<std::int32_t>(tiles * lines);
     split_rows(items, count * row_bytes(x) * 4, [&](std::int32_t begin, std::int32_t end) {
-      kernels_.pack_int4(x, count, begin, end, block_codes_.get());
+      kernels_.pack_lines(x, count, begin, end, lines_.get());
     });
-    multiply(p, {.data = block_codes_.get(), .int4 = true, .first = first, .rows = count});
+    multiply(p, {.data = lines_.get(), .lines = true, .first = first, .rows = count});
   }
 }
 
@@ -327,13 +327,6 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
     kernel = kernels_.matmul_bf16_bf16;
   } else if (x == DType::kBF16 && weight == DType::kF8E4M3) {
     kernel = kernels_.matmul_bf16_f8;
-  } else if (x == DType::kBF16) {
-    if (weight == DType::kQ8_0) kernel = kernels_.matmul_bf16_q8_0;
-    if (weight == DType::kQ4K) kernel = kernels_.matmul_bf16_q4_k;
-    if (weight == DType::kQ6K) kernel = kernels_.matmul_bf16_q6_k;
-    if (weight == DType::kU4G32) kernel = kernels_.matmul_bf16_u4_g32;
-    if (weight == DType::kU4G128) kernel = kernels_.matmul_bf16_u4_g128;
-    if (weight == DType::kU8G128) kernel = kernels_.matmul_bf16_u8_g128;
   }
   CHECK(kernel != nullptr);
   return kernel;
@@ -344,7 +337,7 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   // Each piece in passes packs the rows of x.
   const std::int64_t pieces = pool_.size() * (x.passes ? kPiecesPerThread / 2 : kPiecesPerThread);
   const std::int64_t share = shared ? all / pieces : all;
-  if (x.packed || x.int4) {
+  if (x.packed || x.lines) {
     // Each piece reads all packed rows.
     const std::int64_t most = std::min(kernels::kPackedCols, 2 * share);
     return round_up(std::max<std::int64_t>(1, most), 2 * kernels::kPackedTile);
@@ -362,14 +355,13 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
                                             bool shared) const {
   const TensorView& weight = segment.weight;
   SegmentPieces result;
-  result.kernel = x.int4     ? kernels_.matmul_int4
+  result.kernel = x.lines    ? kernels_.quantized_matmul(weight.dtype)
                   : x.packed ? kernels_.packed_matmul(weight.dtype)
                              : matmul_kernel(p.x.dtype, weight.dtype);
   CHECK(result.kernel != nullptr);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
   CHECK((segment.scales.values != nullptr) == has_scales(weight.dtype));
   CHECK((weight.dtype == DType::kI8) == (x.quantized != nullptr));
-  CHECK(!x.int4 || weight.dtype == DType::kI4);
   CHECK(!is_blocks(weight.dtype) || weight.dims[1] <= MatmulParams::kMaxIntegerDepth);
   CHECK(weight.dtype != DType::kI8 || segment.scales.block_cols >= weight.dims[1]);
   const std::int64_t cols = weight.dims[0];

@@ -53,7 +53,7 @@ class FastOps final : public OpsBase<FastOps> {
     std::int64_t stride = 0;
     const kernels::QuantizedRow* quantized = nullptr;  // if the rows are in INT8
     bool packed = false;                               // for kernels_.packed_matmul
-    bool int4 = false;                                 // packed for kernels_.matmul_int4
+    bool lines = false;                                // packed for kernels_.quantized_matmul
     bool passes = false;                               // rows of the weight are read in passes
     std::int32_t first = 0;                            // row of out
     std::int32_t rows = 0;
@@ -61,7 +61,7 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply(const MatmulParams& p, const MatmulInput& x);
   void multiply_packed(const MatmulParams& p, std::int32_t rows);
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
-  void multiply_int4(const MatmulParams& p, std::int32_t rows);
+  void multiply_lines(const MatmulParams& p, std::int32_t rows);
   void multiply_each(const MatmulParams& p);
   void pack(const TensorView& x, std::int32_t rows);
   // Calls part(first, count) for parts of the rows of x, packed.
@@ -91,7 +91,7 @@ class FastOps final : public OpsBase<FastOps> {
   const kernels::KernelTable& kernels_;
   std::int64_t scratch_floats_ = 0;  // per worker
   std::unique_ptr<float[], FreeAligned> scratch_;
-  // A tile of a weight in blocks, widened; what products of many rows need; of each worker.
+  // A tile of a weight, widened; what products of many rows need; of each worker.
   std::unique_ptr<std::uint16_t[], FreeAligned> widened_;
   std::unique_ptr<float[], FreeAligned> wide_;
   // Rows of x in INT8. A matmul with more rows than fit runs in several parts.
@@ -99,10 +99,10 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kCodeRows = 4096;
   std::unique_ptr<std::int8_t[], FreeAligned> codes_;
   std::unique_ptr<kernels::QuantizedRow[]> code_rows_;
-  // Blocks of x in INT8, packed, in parts of at most kPackedRows. Empty where weights in INT4 are
+  // Lines of x in INT8, packed, in parts of at most kPackedRows. Empty where weights in blocks are
   // widened.
-  static constexpr std::int64_t kBlockCodeBytes = 8 << 20;
-  std::unique_ptr<std::uint8_t[], FreeAligned> block_codes_;
+  static constexpr std::int64_t kLineBytes = 8 << 20;
+  std::unique_ptr<std::uint8_t[], FreeAligned> lines_;
   // Packed rows of x, in parts of at most kPackedRows; sums of each worker. Empty where rows are
   // taken as they are.
   static constexpr std::int64_t kPackedElements = 8 << 20;

@@ -20,8 +20,10 @@ struct QuantizedRow {
 // Rows of codes begin at multiples of this many, and have zeros behind their last element.
 inline constexpr std::int64_t kCodeAlignment = 64;
 
-// Bytes of a packed block of a row of x, for products with INT4 (int4_input.h).
-inline constexpr std::int64_t kInt4RowBytes = 40;
+// Elements along K of a row of x that share a scale, for products with weights in blocks, and their
+// bytes when they are packed (quantized_input.h).
+inline constexpr std::int64_t kLineElements = 32;
+inline constexpr std::int64_t kLineRowBytes = 52;
 
 // A tile of columns of a weight in blocks, widened: at most 6 columns of the largest depth.
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
@@ -146,13 +148,9 @@ struct KernelTable {
   MatmulKernel matmul_bf16_bf16;
   MatmulKernel matmul_bf16_f8;  // null where products with FP8 take x in F32
   MatmulKernel matmul_i8_i8;
-  MatmulKernel matmul_int4;  // of x packed by pack_int4; null where INT4 is widened to BF16
-  MatmulKernel matmul_bf16_q8_0;
-  MatmulKernel matmul_bf16_q4_k;
-  MatmulKernel matmul_bf16_q6_k;
-  MatmulKernel matmul_bf16_u4_g32;
-  MatmulKernel matmul_bf16_u4_g128;
-  MatmulKernel matmul_bf16_u8_g128;
+  // Products of x packed by pack_lines with weights in blocks, by dtype of the weight. Null where
+  // packed_matmul multiplies these.
+  MatmulKernel (*quantized_matmul)(DType weight);
   // Products of x in BF16 whose rows were packed, by dtype of the weight; the bits differ from
   // those of the kernels above. Null where the instruction set takes rows as they are.
   MatmulKernel (*packed_matmul)(DType weight);
@@ -172,10 +170,12 @@ struct KernelTable {
   // Quantizes rows [begin, end) of x, as MatmulSegment says. `codes` and `rows` are of row 0.
   void (*quantize_rows)(const TensorView& x, std::int32_t begin, std::int32_t end,
                         std::int8_t* codes, std::int64_t stride, QuantizedRow* rows);
-  // Packs blocks of x in BF16, which has `rows` rows, for products with INT4: those along K of each
-  // tile of kPackedTile rows follow each other, and [begin, end) of them all are packed.
-  void (*pack_int4)(const TensorView& x, std::int32_t rows, std::int64_t begin, std::int64_t end,
-                    std::uint8_t* packed);
+  // Quantizes and packs lines of x in BF16, which has `rows` rows, for products with weights in
+  // blocks: those along K of each tile of line_tile_rows rows follow each other, and [begin, end)
+  // of them all are packed.
+  void (*pack_lines)(const TensorView& x, std::int32_t rows, std::int64_t begin, std::int64_t end,
+                     std::uint8_t* packed);
+  std::int32_t line_tile_rows;
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
   void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);

@@ -37,8 +37,8 @@ const KernelTable& amx_kernels() {
     table.add_attention_spans = add_tile_spans<Avx512>;
     table.pack_rows = pack_tokens<Avx512>;
     table.packed_matmul = packed_matmul;
-    // Tile registers multiply widened weights faster than blocks of 32 codes.
-    table.matmul_int4 = nullptr;
+    // Tile registers multiply widened weights faster than lines of codes.
+    table.quantized_matmul = nullptr;
     return table;
   }();
   return kTable;

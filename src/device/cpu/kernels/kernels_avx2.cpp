@@ -1,17 +1,15 @@
 // Compiled with the flags of AVX2, FMA and F16C: see CMakeLists.txt.
 #include "device/cpu/kernels/attention.h"
-#include "device/cpu/kernels/int4_avx2.h"
+#include "device/cpu/kernels/bytes_avx2.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
-#include "device/cpu/kernels/matmul_blocks.h"
 #include "device/cpu/kernels/matmul_many.h"
 #include "device/cpu/kernels/quantize_rows.h"
 #include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx2.h"
 
 namespace sluice::kernels {
-
 const KernelTable& avx2_kernels() {
   static constexpr KernelTable kTable = {
       .matmul_f32_f32 = matmul<DotF32<Avx2, AsF32<Avx2>>>,
@@ -21,13 +19,7 @@ const KernelTable& avx2_kernels() {
       .matmul_bf16_bf16 = matmul_bf16<Avx2>,
       .matmul_bf16_f8 = nullptr,
       .matmul_i8_i8 = matmul<DotI8<Avx2>>,
-      .matmul_int4 = matmul_int4<Int4Avx2>,
-      .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx2>>,
-      .matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16<Avx2>>,
-      .matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16<Avx2>>,
-      .matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16<Avx2>>,
-      .matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16<Avx2>>,
-      .matmul_bf16_u8_g128 = matmul_blocks<BlocksOfU8G128, DotBf16<Avx2>>,
+      .quantized_matmul = quantized_matmul<BytesAvx2>,
       .packed_matmul = nullptr,
       .pack_rows = nullptr,
       .matmul_cols = 12,
@@ -35,7 +27,8 @@ const KernelTable& avx2_kernels() {
       .code_pass = 0,
       .lanes = Avx2::kLanes,
       .quantize_rows = quantize_rows<Avx2>,
-      .pack_int4 = pack_int4<Avx2>,
+      .pack_lines = pack_lines<Avx2, BytesAvx2::kRows>,
+      .line_tile_rows = BytesAvx2::kRows,
       .embed = embed_rows<Avx2>,
       .rms_norm = rms_norm_rows<Avx2>,
       .layer_norm = layer_norm_rows<Avx2>,

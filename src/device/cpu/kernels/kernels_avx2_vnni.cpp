@@ -1,6 +1,6 @@
 // Compiled with the flags of AVX2, FMA, F16C and AVX-VNNI: see CMakeLists.txt. Only the products of
-// INT8 and INT4 differ from AVX2, and they have its bits.
-#include "device/cpu/kernels/int4_avx2.h"
+// integers differ from AVX2, and they have its bits.
+#include "device/cpu/kernels/bytes_avx2.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_quads.h"
 #include "device/cpu/kernels/simd_avx2.h"
@@ -30,22 +30,20 @@ struct Avx2Vnni : Avx2 {
   }
 };
 
-// Four products of INT4 and INT8 a lane.
-struct Int4Avx2Vnni : Int4Avx2 {
+struct BytesAvx2Vnni : BytesAvx2 {
   using Simd = Avx2Vnni;
   static constexpr int kRows = 8;
-  SLUICE_INLINE static __m256 multiply(const Codes (&codes)[kInt4Quads], const std::int32_t* x,
-                                       std::int64_t width, std::int32_t start) {
+  static constexpr bool kSigned = false;
+  template <int bits, int quads, class X>
+  SLUICE_INLINE static V multiply(const V* codes, const X& x, int first, V start) {
     // A single sum would wait for its last product.
-    __m256i sums = _mm256_set1_epi32(start);
-    __m256i other = _mm256_setzero_si256();
+    V other = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int q = 0; q < kInt4Quads; q += 2) {
-      sums = _mm256_dpbusd_avx_epi32(sums, codes[q], _mm256_set1_epi32(x[q * width]));
-      other = _mm256_dpbusd_avx_epi32(other, codes[q + 1], _mm256_set1_epi32(x[(q + 1) * width]));
+    for (int q = 0; q < quads; q += 2) {
+      start = _mm256_dpbusd_avx_epi32(start, codes[q], set1(x.quad(first + q)));
+      other = _mm256_dpbusd_avx_epi32(other, codes[q + 1], set1(x.quad(first + q + 1)));
     }
-    sums = _mm256_add_epi32(sums, other);
-    return _mm256_cvtepi32_ps(sums);
+    return _mm256_add_epi32(start, other);
   }
 };
 
@@ -55,7 +53,9 @@ const KernelTable& avx2_vnni_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx2_kernels();
     table.matmul_i8_i8 = matmul_quads<Avx2Vnni>;
-    table.matmul_int4 = matmul_int4<Int4Avx2Vnni>;
+    table.quantized_matmul = quantized_matmul<BytesAvx2Vnni>;
+    table.pack_lines = pack_lines<Avx2Vnni, BytesAvx2Vnni::kRows>;
+    table.line_tile_rows = BytesAvx2Vnni::kRows;
     return table;
   }();
   return kTable;

@@ -1,10 +1,9 @@
 // Compiled with the flags of AVX-512 F, BW, DQ and VL: see CMakeLists.txt.
 #include "device/cpu/kernels/attention.h"
-#include "device/cpu/kernels/int4_avx512.h"
+#include "device/cpu/kernels/bytes_avx512.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
-#include "device/cpu/kernels/matmul_blocks.h"
 #include "device/cpu/kernels/matmul_many.h"
 #include "device/cpu/kernels/quantize_rows.h"
 #include "device/cpu/kernels/rows.h"
@@ -21,13 +20,7 @@ const KernelTable& avx512_kernels() {
       .matmul_bf16_bf16 = matmul_bf16<Avx512>,
       .matmul_bf16_f8 = nullptr,
       .matmul_i8_i8 = matmul<DotI8<Avx512>>,
-      .matmul_int4 = matmul_int4<Int4Avx512>,
-      .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx512>>,
-      .matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16<Avx512>>,
-      .matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16<Avx512>>,
-      .matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16<Avx512>>,
-      .matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16<Avx512>>,
-      .matmul_bf16_u8_g128 = matmul_blocks<BlocksOfU8G128, DotBf16<Avx512>>,
+      .quantized_matmul = quantized_matmul<BytesAvx512>,
       .packed_matmul = nullptr,
       .pack_rows = nullptr,
       .matmul_cols = 12,
@@ -35,7 +28,8 @@ const KernelTable& avx512_kernels() {
       .code_pass = 0,
       .lanes = Avx512::kLanes,
       .quantize_rows = quantize_rows<Avx512>,
-      .pack_int4 = pack_int4<Avx512>,
+      .pack_lines = pack_lines<Avx512, BytesAvx512::kRows>,
+      .line_tile_rows = BytesAvx512::kRows,
       .embed = embed_rows<Avx512>,
       .rms_norm = rms_norm_rows<Avx512>,
       .layer_norm = layer_norm_rows<Avx512>,

@@ -1,6 +1,6 @@
 // Compiled with the flags of AVX-512 F, BW, DQ, VL and VNNI: see CMakeLists.txt. Only the products
-// of INT8 and INT4 differ from AVX-512, and they have its bits.
-#include "device/cpu/kernels/int4_avx512.h"
+// of integers differ from AVX-512, and they have its bits.
+#include "device/cpu/kernels/bytes_avx512.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_quads.h"
 #include "device/cpu/kernels/quad_products.h"
@@ -27,17 +27,17 @@ struct Avx512Vnni : Avx512 {
   }
 };
 
-// Four products of INT4 and INT8 a lane.
-struct Int4Avx512Vnni : Int4Avx512 {
+struct BytesAvx512Vnni : BytesAvx512 {
   using Simd = Avx512Vnni;
-  SLUICE_INLINE static __m512 multiply(const Codes (&codes)[kInt4Quads], const std::int32_t* x,
-                                       std::int64_t width, std::int32_t start) {
-    __m512i sums = _mm512_set1_epi32(start);
+  static constexpr bool kSigned = false;
+  template <int bits, int quads, class X>
+  SLUICE_INLINE static V multiply(const V* codes, const X& x, int first, V start) {
 #pragma GCC unroll 8
-    for (int q = 0; q < kInt4Quads; ++q) {
-      sums = _mm512_dpbusd_epi32(sums, codes[q], _mm512_set1_epi32(x[q * width]));
+    for (int q = 0; q < quads; ++q) {
+      // Written out, because g++ 12 loads the number by an instruction of its own.
+      asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(start) : "v"(codes[q]), "m"(x.quad(first + q)));
     }
-    return _mm512_cvtepi32_ps(sums);
+    return start;
   }
 };
 
@@ -54,7 +54,7 @@ const KernelTable& avx512_vnni_kernels() {
     KernelTable table = avx512_kernels();
     table.matmul_i8_i8 = matmul_codes;
     table.code_pass = kCodePass;
-    table.matmul_int4 = matmul_int4<Int4Avx512Vnni>;
+    table.quantized_matmul = quantized_matmul<BytesAvx512Vnni>;
     return table;
   }();
   return kTable;

@@ -254,16 +254,6 @@ struct SumsOfRows {
   F two;   // of columns 4 and 5, twice
 };
 
-// Element k of a row of the weight.
-template <class P>
-SLUICE_INLINE const typename P::W* weight_at(const typename P::W* row, std::int64_t k) {
-  if constexpr (requires { P::at(row, k); }) {
-    return P::at(row, k);
-  } else {
-    return row + k;
-  }
-}
-
 template <class P, int rows, int cols>
 struct DotTile {
   using F = typename P::Sum;
@@ -281,7 +271,7 @@ struct DotTile {
     for (int r = 0; r < rows; ++r) xs[r] = P::template load_x<phase>(x[r] + k, n...);
 #pragma GCC unroll 8
     for (int c = 0; c < cols; ++c) {
-      const typename P::Vector wc = P::template load_w<phase>(weight_at<P>(w[c], k), n...);
+      const typename P::Vector wc = P::template load_w<phase>(w[c] + k, n...);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) sums[r][c] = P::multiply_add(xs[r], wc, sums[r][c]);
     }
@@ -436,7 +426,7 @@ struct DotTile {
     for (; k + P::kStep <= end; k += P::kStep) {
       for (int c = 0; c < prefetch.count; ++c) {
         const W* row = prefetch.first + c * prefetch.stride;
-        prefetch_second(weight_at<P>(row, k));
+        prefetch_second(row + k);
       }
       phases(x, w, k, sums);
     }

@@ -9,7 +9,6 @@
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
-#include "device/cpu/kernels/widen_blocks.h"
 
 namespace sluice::kernels {
 

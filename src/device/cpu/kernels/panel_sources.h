@@ -1,10 +1,9 @@
-// The weights that matmul_panels.h multiplies: BF16 as it is, blocks and FP8 widened to BF16.
+// The weights that matmul_panels.h multiplies: BF16 as it is, and FP8 widened to BF16.
 // Included by kernels_avx512_bf16.cpp only; see simd_avx512.h.
 #pragma once
 
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
-#include "device/cpu/kernels/widen_blocks.h"
 #include "device/cpu/kernels/widen_f8.h"
 
 namespace sluice::kernels {
@@ -34,34 +33,6 @@ class PanelOfBf16 {
   }
 
   const MatmulPiece& p_;
-};
-
-template <class S, class Blocks>
-class PanelOfBlocks {
- public:
-  using Simd = S;
-  explicit PanelOfBlocks(const MatmulPiece& p)
-      : weight_(static_cast<const std::uint8_t*>(p.weight)),
-        row_bytes_(p.weight_stride / kBlock.elements * kBlock.bytes) {}
-
-  const std::uint8_t* place(std::int64_t col, std::int64_t k) const {
-    return weight_ + col * row_bytes_ + (k + kBlock.elements - 1) / kBlock.elements * kBlock.bytes;
-  }
-  SLUICE_INLINE void fill(std::int64_t col, std::int64_t k, std::int64_t end,
-                          std::uint16_t* to) const {
-    const std::uint8_t* from = place(col, k);
-    for (; k < end; k += kBlock.elements, from += kBlock.bytes) {
-      Blocks::template widen<S>(to, from, kPanelLineStep);
-      to += kBlock.elements / kPanelLine * kPanelLineStep;
-    }
-  }
-
- private:
-  static constexpr ElementBlock kBlock = block_of(Blocks::kDType);
-  static_assert(kPairsPass % kBlock.elements == 0 && kBlock.elements % kPanelLine == 0);
-
-  const std::uint8_t* const weight_;
-  const std::int64_t row_bytes_;
 };
 
 // Rows of one block of scales share its table.

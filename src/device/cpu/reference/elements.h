@@ -53,7 +53,6 @@ inline float load_block_element(const TensorView& matrix, std::int64_t row, std:
 // Element (n, k) of a segment's weight, scaled.
 inline double load_weight(const MatmulSegment& segment, std::int64_t n, std::int64_t k) {
   const DType dtype = segment.weight.dtype;
-  if (is_blocks(dtype)) return load_block_element(segment.weight, n, k);
   const double element = load_element(segment.weight, n, k);
   if (!has_scales(dtype)) return element;
   return element * scale_of(segment.scales, n, k);

@@ -27,7 +27,7 @@ void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) 
 }
 
 // The codes of some elements of a row of x: of all, for products with weights in INT8
-// (MatmulSegment), or of 32, for those in INT4 (MatmulParams).
+// (MatmulSegment), or of 32, for those in blocks (MatmulParams).
 struct RowCodes {
   std::vector<std::int64_t> codes;
   float scale = 0.0F;
@@ -66,27 +66,33 @@ float multiply_codes(const RowCodes& x, const MatmulSegment& segment, std::int64
   return product + load_element(segment.bias.data, segment.bias.dtype, n);
 }
 
-std::vector<RowCodes> quantize_blocks(const TensorView& x, std::int32_t t) {
-  constexpr std::int64_t kDepth = block_of(DType::kI4).elements;
-  std::vector<RowCodes> blocks;
-  for (std::int64_t k = 0; k < x.dims[1]; k += kDepth) {
-    blocks.push_back(quantize(x, t, k, std::min(k + kDepth, x.dims[1])));
+constexpr std::int64_t kLine = 32;
+
+std::vector<RowCodes> quantize_lines(const TensorView& x, std::int32_t t) {
+  std::vector<RowCodes> lines;
+  for (std::int64_t k = 0; k < x.dims[1]; k += kLine) {
+    lines.push_back(quantize(x, t, k, std::min(k + kLine, x.dims[1])));
   }
-  return blocks;
+  return lines;
 }
 
-float multiply_blocks(const std::vector<RowCodes>& x, const MatmulSegment& segment,
-                      std::int64_t n) {
-  const auto* weight = segment.weight.as<std::uint8_t>() +
-                       n * bytes_of(segment.weight.dtype, segment.weight.strides[0]);
+float multiply_lines(const std::vector<RowCodes>& x, const MatmulSegment& segment, std::int64_t n) {
+  const DType dtype = segment.weight.dtype;
+  const auto* weight =
+      segment.weight.as<std::uint8_t>() + n * bytes_of(dtype, segment.weight.strides[0]);
   float sum = 0.0F;
-  for (const RowCodes& block : x) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const BlockLine line = block_line(dtype, weight, static_cast<std::int64_t>(i));
     std::int64_t products = 0;
-    for (std::size_t i = 0; i < block.codes.size(); ++i) {
-      products += block.codes[i] * int4_code(weight, static_cast<std::int64_t>(i));
+    std::int64_t codes = 0;
+    for (std::size_t k = 0; k < x[i].codes.size(); ++k) {
+      products += x[i].codes[k] * line.codes[k];
+      codes += x[i].codes[k];
     }
-    sum = std::fma(static_cast<float>(products), half_at(weight) * block.scale, sum);
-    weight += kInt4Bytes;
+    sum = std::fma(static_cast<float>(products), line.scale * x[i].scale, sum);
+    if (dtype == DType::kQ4K) {
+      sum = std::fma(-line.minimum, x[i].scale * static_cast<float>(codes), sum);
+    }
   }
   if (segment.bias.empty()) return sum;
   return sum + load_element(segment.bias.data, segment.bias.dtype, n);
@@ -154,19 +160,19 @@ void ReferenceOps::execute(const MatmulParams& p) {
     std::int64_t column = 0;
     const bool integers = p.segments[0].weight.dtype == DType::kI8;
     const RowCodes codes = integers ? quantize(p.x, t, 0, p.x.dims[1]) : RowCodes();
-    std::vector<RowCodes> blocks;
+    std::vector<RowCodes> lines;
     for (std::int32_t s = 0; s < p.num_segments; ++s) {
       const MatmulSegment& segment = p.segments[s];
       CHECK((segment.weight.dtype == DType::kI8) == integers);
-      const bool in_int4 = segment.weight.dtype == DType::kI4;
-      if (in_int4 && blocks.empty()) blocks = quantize_blocks(p.x, t);
+      const bool in_blocks = is_blocks(segment.weight.dtype);
+      if (in_blocks && lines.empty()) lines = quantize_lines(p.x, t);
       for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
         if (integers) {
           store_element(p.out, t, column, multiply_codes(codes, segment, n));
           continue;
         }
-        if (in_int4) {
-          store_element(p.out, t, column, multiply_blocks(blocks, segment, n));
+        if (in_blocks) {
+          store_element(p.out, t, column, multiply_lines(lines, segment, n));
           continue;
         }
         double sum = 0.0;

@@ -1,0 +1,182 @@
+// Products with weights in blocks (tensor/dtype.h) whose inputs are in INT8 (quantized_input.h).
+// The products of a line, 32 elements along K of a row of x and of a column, are integers, and
+// their sum is exact. It is scaled and added to a sum in F32 by one fused multiply-add for each
+// line, in order (quantized_weights.h; MatmulParams has the order of roundings). So bits depend
+// neither on the instruction set nor on how an op is split.
+//
+// A tile of columns, one in each lane, takes a line at a time: vectors of four bytes of each column
+// are multiplied by four codes of a row of x in every lane, so no lanes have to be added.
+//
+// `B`: how an instruction set reads bytes of columns and multiplies them (bytes_*.h). `W`: the type
+// of the weight (quantized_weights.h). Included by kernels_*.cpp only; see simd_avx512.h.
+#pragma once
+
+#include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/prefetch.h"
+#include "device/cpu/kernels/quantized_input.h"
+#include "device/cpu/kernels/quantized_weights.h"
+
+namespace sluice::kernels {
+
+// Fetches a line, and into the second-level cache what comes later: memory answers late.
+SLUICE_INLINE static void fetch_lines(const std::uint8_t* p) {
+  constexpr std::int64_t kLater = 16 << 10;
+  prefetch_near(p);
+  prefetch_second(p + kLater);
+}
+
+// width: rows of x, of which some may be zeros whose sums are not stored.
+template <class B, class W, int width>
+struct QuantizedTile {
+  using S = typename B::Simd;
+  using F = typename S::F;
+  using V = typename B::V;
+  using Columns = ColumnsOfBytes<B::kCols>;
+  static constexpr int kCols = B::kCols;
+  static constexpr ElementBlock kBlock = block_of(W::kDType);
+  // A group: the lines whose scales are read together.
+  static constexpr std::int64_t kGroupBytes =
+      W::kLines * kLineElements / kBlock.elements * kBlock.bytes;
+  static constexpr std::int64_t kFetched = kCols * kGroupBytes / W::kLines;  // for each line
+  static_assert(kCols * kGroupBytes % W::kLines == 0);
+
+  // Columns [col, col + cols), with `rows` rows of x from `row` on, packed at `x`. Meanwhile
+  // fetches the memory at `ahead`, as much as it reads, or nothing.
+  static void run(const MatmulPiece& p, const std::uint8_t* x, std::int64_t lines, std::int64_t row,
+                  int rows, std::int64_t col, int cols, const std::uint8_t* ahead) {
+    const std::int64_t stride = p.weight_stride / kBlock.elements * kBlock.bytes;
+    const std::uint8_t* first = static_cast<const std::uint8_t*>(p.weight) + col * stride;
+    typename B::Constants constants;
+    F sums[width];
+#pragma GCC unroll 16
+    for (int r = 0; r < width; ++r) sums[r] = S::zero();
+    std::int64_t line = 0;
+    if (cols == kCols) {
+      Columns w(first, stride);
+      for (; line + W::kLines <= lines; line += W::kLines) {
+        add_group(constants, w, W::kLines, x, ahead, sums);
+        w.step(kGroupBytes);
+      }
+    }
+    for (; line < lines; line += W::kLines) {
+      // A copy, because memory may end behind the row.
+      const std::int64_t left = lines - line;
+      const int count = left < W::kLines ? static_cast<int>(left) : W::kLines;
+      const std::int64_t before = line * kLineElements / kBlock.elements * kBlock.bytes;
+      const auto bytes = static_cast<std::size_t>(bytes_of(W::kDType, count * kLineElements));
+      alignas(64) std::uint8_t copy[kCols * kGroupBytes] = {};
+      for (int c = 0; c < cols; ++c) {
+        __builtin_memcpy(copy + c * kGroupBytes, first + c * stride + before, bytes);
+      }
+      add_group(constants, Columns(copy, kGroupBytes), count, x, ahead, sums);
+    }
+    float* out = p.out + row * p.out_stride + col;
+#pragma GCC unroll 16
+    for (int r = 0; r < width; ++r, out += p.out_stride) {
+      if (r >= rows) break;
+      if (cols == kCols) {
+        S::store(out, sums[r]);
+      } else {
+        S::store(out, sums[r], cols);
+      }
+    }
+  }
+
+ private:
+  // The first `count` lines of a group; goes on along x.
+  SLUICE_INLINE static void add_group(const typename B::Constants& constants, const Columns& w,
+                                      int count, const std::uint8_t*& x, const std::uint8_t*& ahead,
+                                      F (&sums)[width]) {
+    typename W::Group group;
+    W::read_group(constants, w, group);
+    for (int first = 0; first < count; first += W::kTogether) {
+      V codes[W::kTogether][kLineQuads];
+      W::read_codes(w, first, codes);
+      if constexpr (W::kTogether <= 2) {
+#pragma GCC unroll 4
+        for (int i = 0; i < W::kTogether; ++i) {
+          if (first + i < count) add_line(group, first + i, codes[i], x, ahead, sums);
+        }
+      } else {
+        // One line after the other, from memory: the compiler would mix them, and have more values
+        // under way than registers.
+        for (int i = 0; i < W::kTogether && first + i < count; ++i) {
+          add_line(group, first + i, codes[i], x, ahead, sums);
+        }
+      }
+    }
+  }
+
+  SLUICE_INLINE static void add_line(const typename W::Group& group, int line,
+                                     const V (&codes)[kLineQuads], const std::uint8_t*& x,
+                                     const std::uint8_t*& ahead, F (&sums)[width]) {
+    // Lines of the cache evenly: too many at once would wait for each other.
+    if (ahead != nullptr) {
+#pragma GCC unroll 16
+      for (std::int64_t at = 0; at < kFetched; at += 64) fetch_lines(ahead + at);
+      ahead += kFetched;
+    }
+    V of_line[kLineQuads];
+#pragma GCC unroll 8
+    for (int q = 0; q < kLineQuads; ++q) of_line[q] = codes[q];
+#pragma GCC unroll 16
+    for (int r = 0; r < width; ++r) {
+      sums[r] = W::add(group, line, of_line, InputLine<width>(x + 4 * r), sums[r]);
+    }
+    x += width * kLineRowBytes;
+  }
+};
+
+template <class B, class W>
+void matmul_quantized(const MatmulPiece& p) {
+  using S = typename B::Simd;
+  constexpr int kCols = B::kCols;
+  constexpr int kRows = B::kRows;
+  constexpr ElementBlock kBlock = block_of(W::kDType);
+  const QuantizedInput<kRows> x(p.x, p.depth, p.row_end);
+  const std::int64_t stride = p.weight_stride / kBlock.elements * kBlock.bytes;
+  for (std::int64_t col = p.col_begin; col < p.col_end; col += kCols) {
+    const std::int64_t left = p.col_end - col;
+    const int cols = left < kCols ? static_cast<int>(left) : kCols;
+    const std::uint8_t* ahead =
+        left >= 2 * kCols ? static_cast<const std::uint8_t*>(p.weight) + (col + kCols) * stride
+                          : nullptr;
+    for (std::int64_t row = 0; row < p.row_end; row += kRows) {
+      const std::int64_t tile = row / kRows;
+      const int rows = p.row_end - row < kRows ? static_cast<int>(p.row_end - row) : kRows;
+      const auto run = [&]<int width>() {
+        QuantizedTile<B, W, width>::run(p, x.tile(tile), x.lines(), row, rows, col, cols, ahead);
+      };
+      constexpr auto at_most = [](int width) { return width < kRows ? width : kRows; };
+      switch (x.width(tile)) {
+        case 1: run.template operator()<1>(); break;
+        case 2: run.template operator()<2>(); break;
+        case 3: run.template operator()<3>(); break;
+        case 4: run.template operator()<4>(); break;
+        case 6: run.template operator()<at_most(6)>(); break;
+        case 8: run.template operator()<at_most(8)>(); break;
+        case 12: run.template operator()<at_most(12)>(); break;
+        default: run.template operator()<kRows>(); break;
+      }
+      ahead = nullptr;
+    }
+  }
+  if (p.bias != nullptr) add_bias<S>(p);
+}
+
+// The kernel for a weight's dtype, or null.
+template <class B>
+MatmulKernel quantized_matmul(DType weight) {
+  switch (weight) {
+    case DType::kI4: return matmul_quantized<B, QuantizedI4<B>>;
+    case DType::kQ8_0: return matmul_quantized<B, QuantizedQ8<B>>;
+    case DType::kQ4K: return matmul_quantized<B, QuantizedQ4K<B>>;
+    case DType::kQ6K: return matmul_quantized<B, QuantizedQ6K<B>>;
+    case DType::kU4G32: return matmul_quantized<B, QuantizedU4G32<B>>;
+    case DType::kU4G128: return matmul_quantized<B, QuantizedU4G128<B>>;
+    case DType::kU8G128: return matmul_quantized<B, QuantizedU8G128<B>>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace sluice::kernels

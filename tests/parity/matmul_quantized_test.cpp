@@ -1,0 +1,321 @@
+// Matrix products with weights in blocks whose inputs are quantized: every instruction set that has
+// them must compute the bits that MatmulParams defines, at every number of rows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/gguf_blocks.h"
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+constexpr DType kBlockTypes[] = {DType::kI4,    DType::kQ8_0,   DType::kQ4K,   DType::kQ6K,
+                                 DType::kU4G32, DType::kU4G128, DType::kU8G128};
+
+struct QuantizedShape {
+  std::int64_t rows;
+  std::int64_t depth;
+  std::vector<std::int64_t> cols;  // of each segment
+};
+
+struct QuantizedWeight {
+  MatmulSegment segment;
+  std::vector<std::uint8_t> blocks;  // [N, K]
+  std::vector<float> bias;           // [N] or none
+};
+
+enum class Numbers { kRandom, kLargest };
+
+class MatmulQuantizedTest : public DeviceTest {
+ protected:
+  QuantizedWeight put_weight(SplitMix64& rng, DType dtype, std::int64_t rows, std::int64_t cols,
+                             Numbers numbers = Numbers::kRandom);
+  std::vector<float> run(const std::vector<float>& x, const QuantizedShape& shape,
+                         const std::vector<QuantizedWeight>& weights);
+  void check(DType dtype, const QuantizedShape& shape, bool with_bias, SplitMix64& rng,
+             Numbers numbers = Numbers::kRandom);
+};
+
+// Whole blocks: files have no rows of kQ4K and kQ6K that end within one.
+std::int64_t depth_of(DType dtype, std::int64_t depth) {
+  if (dtype != DType::kQ4K && dtype != DType::kQ6K) return depth;
+  return (depth + 255) / 256 * 256;
+}
+
+// Scales of every size that F16 has below 2, with either sign, and any codes; or the codes of the
+// largest magnitude.
+QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, std::int64_t rows,
+                                                std::int64_t cols, Numbers numbers) {
+  const ElementBlock block = block_of(dtype);
+  QuantizedWeight weight;
+  weight.blocks.resize(static_cast<std::size_t>(rows * bytes_of(dtype, cols)));
+  for (std::uint8_t& byte : weight.blocks) {
+    byte = static_cast<std::uint8_t>(rng.below(256));
+    if (numbers == Numbers::kLargest) byte = dtype == DType::kQ8_0 ? 0x80 : 0xFF;
+  }
+  for (std::size_t at = 0; at < weight.blocks.size(); at += static_cast<std::size_t>(block.bytes)) {
+    std::uint8_t* const bytes = weight.blocks.data() + at;
+    const bool largest = numbers == Numbers::kLargest;
+    const auto limit = [&](std::size_t place) {
+      bytes[place + 1] = largest ? 0x3B : static_cast<std::uint8_t>(bytes[place + 1] & 0xBF);
+    };
+    if (dtype == DType::kU4G128 || dtype == DType::kU8G128) {
+      const auto scale = static_cast<float>(rng.uniform() - 0.5);
+      std::memcpy(bytes, &scale, sizeof(scale));
+      if (largest) bytes[4] = 0;
+    } else if (dtype == DType::kQ6K) {
+      limit(208);
+      // Codes of -32 and runs of -128.
+      if (largest) {
+        std::fill_n(bytes, 192, std::uint8_t{0});
+        std::fill_n(bytes + 192, 16, std::uint8_t{0x80});
+      }
+    } else {
+      limit(0);
+      if (dtype == DType::kQ4K) limit(2);
+      if (dtype == DType::kU4G32 && largest) bytes[2] = 255;
+      if (dtype == DType::kI4 && largest) std::fill_n(bytes + 2, 16, std::uint8_t{0});
+    }
+  }
+  weight.segment.weight = matrix_view(memory_->put(weight.blocks), dtype, rows, cols);
+  weight.segment.weight.strides[0] = bytes_of(dtype, cols) / block.bytes * block.elements;
+  return weight;
+}
+
+// The product of one row of x and one of the weight.
+float product_of(std::span<const float> x, DType dtype, const std::uint8_t* blocks) {
+  float sum = 0.0F;
+  for (std::size_t k = 0; k < x.size(); k += 32) {
+    const auto line = x.subspan(k, std::min<std::size_t>(32, x.size() - k));
+    const BlockLine of_weight = block_line(dtype, blocks, static_cast<std::int64_t>(k / 32));
+    float largest = 0.0F;
+    for (const float value : line) largest = std::max(largest, std::abs(value));
+    const bool zeros = largest < MatmulParams::kSmallestInput;
+    const float factor = zeros ? 0.0F : 127.0F / largest;
+    const float scale = zeros ? 0.0F : largest / 127.0F;
+    int products = 0;
+    int codes = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const auto code = static_cast<int>(std::nearbyint(line[i] * factor));
+      products += of_weight.codes[i] * code;
+      codes += code;
+    }
+    sum = std::fma(static_cast<float>(products), of_weight.scale * scale, sum);
+    if (dtype == DType::kQ4K) {
+      sum = std::fma(-of_weight.minimum, scale * static_cast<float>(codes), sum);
+    }
+  }
+  return sum;
+}
+
+std::vector<float> MatmulQuantizedTest::run(const std::vector<float>& x,
+                                            const QuantizedShape& shape,
+                                            const std::vector<QuantizedWeight>& weights) {
+  std::vector<MatmulSegment> segments;
+  for (const QuantizedWeight& weight : weights) segments.push_back(weight.segment);
+  return multiply(memory_->put_matrix(x, shape.rows, shape.depth, DType::kBF16, shape.depth + 3),
+                  segments);
+}
+
+void MatmulQuantizedTest::check(DType dtype, const QuantizedShape& shape, bool with_bias,
+                                SplitMix64& rng, Numbers numbers) {
+  memory_->clear();
+  const auto count = static_cast<std::size_t>(shape.rows * shape.depth);
+  auto x = round_to(DType::kBF16, random_floats(rng, count));
+  if (numbers == Numbers::kLargest) std::fill(x.begin(), x.end(), -3.0F);
+  std::vector<QuantizedWeight> weights;
+  for (const std::int64_t n : shape.cols) {
+    QuantizedWeight& weight = weights.emplace_back(put_weight(rng, dtype, n, shape.depth, numbers));
+    if (!with_bias) continue;
+    weight.bias = round_to(DType::kBF16, random_floats(rng, static_cast<std::size_t>(n)));
+    weight.segment.bias = memory_->put_vector(weight.bias, DType::kBF16);
+  }
+  std::vector<float> want;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const auto of_row = std::span(x).subspan(static_cast<std::size_t>(row * shape.depth),
+                                             static_cast<std::size_t>(shape.depth));
+    for (const QuantizedWeight& weight : weights) {
+      const std::int64_t row_bytes = bytes_of(dtype, shape.depth);
+      for (std::int64_t n = 0; n < weight.segment.weight.dims[0]; ++n) {
+        const float product = product_of(of_row, dtype, weight.blocks.data() + n * row_bytes);
+        want.push_back(with_bias ? product + weight.bias[static_cast<std::size_t>(n)] : product);
+      }
+    }
+  }
+  expect_same(run(x, shape, weights), want,
+              std::to_string(shape.rows) + " rows of " + std::to_string(shape.depth) + " in " +
+                  dtype_name(dtype));
+}
+
+TEST_P(MatmulQuantizedTest, HasTheDefinedBits) {
+  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
+  SplitMix64 rng(1);
+  for (const DType dtype : kBlockTypes) {
+    for (std::int64_t rows = 1; rows <= 70; rows += rows < 36 ? 1 : 7) {
+      const std::int64_t depth = rows % 2 == 0 ? 96 : 32 * (rows % 13) + 1 + rows % 31;
+      check(dtype, {rows, depth_of(dtype, depth), {1 + rows % 37}}, rows % 3 == 0, rng);
+      if (HasFatalFailure()) return;
+    }
+    for (const QuantizedShape& shape :
+         {QuantizedShape{1, 1, {1}}, QuantizedShape{1, 32, {16}},
+          QuantizedShape{1, 1056, {130, 40, 3}}, QuantizedShape{2, 4096, {33}},
+          QuantizedShape{3, 33, {7, 2}}, QuantizedShape{4, 1056, {17}},
+          QuantizedShape{5, 1056, {9, 12, 5}}, QuantizedShape{7, 4096, {19}},
+          QuantizedShape{16, 1056, {65}}, QuantizedShape{33, 544, {48, 1}},
+          QuantizedShape{40, 2080, {24}}}) {
+      check(dtype, {shape.rows, depth_of(dtype, shape.depth), shape.cols}, shape.rows % 2 == 1,
+            rng);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// More rows than are packed at once, and several pieces of columns.
+TEST_P(MatmulQuantizedTest, ManyRowsHaveTheDefinedBits) {
+  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
+  if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow";
+  SplitMix64 rng(2);
+  for (const DType dtype : kBlockTypes) {
+    check(dtype, {600, depth_of(dtype, 64), {70, 35}}, true, rng);
+    check(dtype, {300, depth_of(dtype, 2080), {20}}, false, rng);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Codes and sums as large as they can be: those of 16 bits do not overflow.
+TEST_P(MatmulQuantizedTest, TheLargestCodesDoNotOverflow) {
+  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
+  SplitMix64 rng(3);
+  for (const DType dtype : kBlockTypes) {
+    for (const std::int64_t rows : {1, 5, 20}) {
+      check(dtype, {rows, MatmulParams::kMaxIntegerDepth, {2}}, false, rng, Numbers::kLargest);
+      if (HasFatalFailure()) return;
+    }
+    check(dtype, {3, 512, {21}}, false, rng, Numbers::kLargest);
+  }
+}
+
+// A block with NaN or infinity makes the row's results NaN, and no other row's.
+TEST_P(MatmulQuantizedTest, RowsOfZerosTinyAndBadNumbers) {
+  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
+  SplitMix64 rng(4);
+  constexpr std::int64_t kCols = 19;
+  for (const DType dtype : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const std::int64_t depth = depth_of(dtype, 72);
+    const std::vector<QuantizedWeight> weights = {put_weight(rng, dtype, kCols, depth)};
+    for (const std::int64_t rows : {4, 6, 21}) {
+      auto x = random_floats(rng, static_cast<std::size_t>(rows * depth));
+      std::fill_n(x.begin(), depth, 0.0F);
+      std::fill_n(x.begin() + depth, depth, 1e-38F);
+      x[static_cast<std::size_t>(3 * depth - 1)] = std::numeric_limits<float>::infinity();
+      x[static_cast<std::size_t>(3 * depth + 17)] = std::numeric_limits<float>::quiet_NaN();
+      const auto out = run(x, {rows, depth, {kCols}}, weights);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::size_t row = i / kCols;
+        EXPECT_EQ(std::isnan(out[i]), row == 2 || row == 3) << i;
+        if (row < 2) {
+          EXPECT_EQ(out[i], 0.0F) << i;
+        }
+      }
+    }
+  }
+}
+
+// A row's bits depend neither on the rows beside it nor on the columns that an op has.
+TEST_P(MatmulQuantizedTest, RowsHaveTheBitsThatTheyHaveAlone) {
+  SplitMix64 rng(7);
+  constexpr std::int64_t kCols = 75;
+  for (const DType dtype : kBlockTypes) {
+    const std::int64_t depth = depth_of(dtype, 1100);
+    for (const std::int64_t rows : {2, 3, 5, 7, 9, 14, 16, 19, 37}) {
+      if (GetParam().name == "cpu_reference" && rows > 3) continue;
+      memory_->clear();
+      const QuantizedWeight weight = put_weight(rng, dtype, kCols, depth);
+      const TensorView x = memory_->put_matrix(
+          random_floats(rng, static_cast<std::size_t>(rows * depth)), rows, depth, DType::kBF16);
+      const auto all = multiply(x, {weight.segment});
+      for (std::int64_t row = 0; row < rows; row += 1 + rows / 4) {
+        TensorView one = x;
+        one.data = x.as<std::uint16_t>() + row * depth;
+        one.dims[0] = 1;
+        expect_same(multiply(one, {weight.segment}),
+                    std::span(all).subspan(static_cast<std::size_t>(row * kCols), kCols),
+                    std::string(dtype_name(dtype)) + ", row " + std::to_string(row) + " of " +
+                        std::to_string(rows));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// As in GGUF files that mix types: each segment has the bits that it has alone.
+TEST_P(MatmulQuantizedTest, SegmentsOfOtherTypesBesideIt) {
+  SplitMix64 rng(5);
+  constexpr std::int64_t kDepth = 256;
+  for (const std::int64_t rows : {1, 7, 40}) {
+    for (const bool with_bf16 : {false, true}) {
+      memory_->clear();
+      const QuantizedShape shape{rows, kDepth, {}};
+      const auto x = random_floats(rng, static_cast<std::size_t>(rows * kDepth));
+      std::vector<QuantizedWeight> mixed = {put_weight(rng, DType::kQ4K, 20, kDepth),
+                                            put_weight(rng, DType::kQ6K, 9, kDepth),
+                                            put_weight(rng, DType::kI4, 5, kDepth)};
+      if (with_bf16) {
+        mixed[1].segment.weight =
+            memory_->put_matrix(random_floats(rng, 9 * kDepth), 9, kDepth, DType::kBF16);
+      }
+      const auto all = run(x, shape, mixed);
+      std::size_t column = 0;
+      for (const QuantizedWeight& weight : mixed) {
+        const auto cols = static_cast<std::size_t>(weight.segment.weight.dims[0]);
+        const auto alone = run(x, shape, {weight});
+        std::vector<float> part;
+        for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+          const auto from = all.begin() + static_cast<std::ptrdiff_t>(r * 34 + column);
+          part.insert(part.end(), from, from + static_cast<std::ptrdiff_t>(cols));
+        }
+        expect_same(part, alone, std::to_string(rows) + " rows, column " + std::to_string(column));
+        column += cols;
+      }
+    }
+  }
+}
+
+// Large products are activated while they are in the cache.
+TEST_P(MatmulQuantizedTest, GatedProductsHaveTheirBits) {
+  SplitMix64 rng(6);
+  for (const DType dtype : kBlockTypes) {
+    const std::int64_t depth = depth_of(dtype, 96);
+    for (const std::int64_t rows : {3, 90, 530}) {
+      if (GetParam().name == "cpu_reference" && rows > 3) continue;
+      memory_->clear();
+      GatedMatmulParams p;
+      p.gate = put_weight(rng, dtype, 150, depth).segment;
+      p.up = put_weight(rng, dtype, 150, depth).segment;
+      p.x = memory_->put_matrix(random_floats(rng, static_cast<std::size_t>(rows * depth)), rows,
+                                depth, DType::kBF16);
+      p.scratch = memory_->take_matrix(rows, 300, DType::kF32);
+      p.out = memory_->take_matrix(rows, 150, DType::kBF16, 150);
+      p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+      ops().run(p);
+      const auto fused = result(p.out);
+      ops().run(p.product());
+      ops().run(p.activated());
+      expect_same(fused, result(p.out), std::to_string(rows) + " rows, " + dtype_name(dtype));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MatmulQuantizedTest, testing::ValuesIn(available_cpus()),
+                         case_name);
+
+}  // namespace
+}  // namespace sluice::parity
