@@ -9,9 +9,9 @@
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
-// INT4 has of_vnni or of_avx_vnni where its inputs are quantized, and else the unit of BF16, to
-// which it is widened. avx2 and avx512 have no unit for products of bytes: they have of_fma, and
-// may exceed it.
+// Weights in blocks have of_vnni or of_avx_vnni where their inputs are quantized, and else the unit
+// of BF16, to which they are widened. avx2 and avx512 have no unit for products of bytes: they have
+// of_fma, and may exceed it.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -97,24 +97,16 @@ struct BytesAvx2 {
 
   template <int bits, int quads, class X>
   SLUICE_INLINE static V multiply(const V* codes, const X& x, int first, V start) {
-    constexpr int kTogether = bits == 4 ? 8 : bits == 6 ? 2 : 1;
-#pragma GCC unroll 8
-    for (int q = 0; q < quads; q += kTogether) {
-      V pairs = pairs_of<bits>(codes[q], set1(x.quad(first + q)));
-#pragma GCC unroll 8
-      for (int i = 1; i < kTogether; ++i) {
-        pairs = _mm256_add_epi16(pairs, pairs_of<bits>(codes[q + i], set1(x.quad(first + q + i))));
-      }
-      start = _mm256_add_epi32(start, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    }
-    return start;
+    return multiply_in_pairs<BytesAvx2, bits, quads>(codes, x, first, start);
   }
-
- private:
   template <int bits>
   SLUICE_INLINE static V pairs_of(V codes, V x) {
     if constexpr (bits < 8) return _mm256_maddubs_epi16(codes, x);
     return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+  }
+  SLUICE_INLINE static V add_pairs(V a, V b) { return _mm256_add_epi16(a, b); }
+  SLUICE_INLINE static V add_sums_of_pairs(V start, V pairs) {
+    return _mm256_add_epi32(start, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 };
 

@@ -135,27 +135,19 @@ struct BytesAvx512 {
   // on.
   template <int bits, int quads, class X>
   SLUICE_INLINE static V multiply(const V* codes, const X& x, int first, V start) {
-    // Sums of products of bytes in 16 bits: at most 8 times 2 * 15 * 127, or 2 times 2 * 63 * 127.
-    constexpr int kTogether = bits == 4 ? 8 : bits == 6 ? 2 : 1;
-#pragma GCC unroll 8
-    for (int q = 0; q < quads; q += kTogether) {
-      V pairs = pairs_of<bits>(codes[q], set1(x.quad(first + q)));
-#pragma GCC unroll 8
-      for (int i = 1; i < kTogether; ++i) {
-        pairs = _mm512_add_epi16(pairs, pairs_of<bits>(codes[q + i], set1(x.quad(first + q + i))));
-      }
-      start = _mm512_add_epi32(start, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-    }
-    return start;
+    return multiply_in_pairs<BytesAvx512, bits, quads>(codes, x, first, start);
   }
-
- private:
+  // Products of bytes, two added up in 16 bits.
   template <int bits>
   SLUICE_INLINE static V pairs_of(V codes, V x) {
     if constexpr (bits < 8) return _mm512_maddubs_epi16(codes, x);
     const __m512i signed_x =
         _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(codes), _mm512_setzero_si512(), x);
     return _mm512_maddubs_epi16(_mm512_abs_epi8(codes), signed_x);
+  }
+  SLUICE_INLINE static V add_pairs(V a, V b) { return _mm512_add_epi16(a, b); }
+  SLUICE_INLINE static V add_sums_of_pairs(V start, V pairs) {
+    return _mm512_add_epi32(start, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
 };
 

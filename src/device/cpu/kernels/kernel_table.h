@@ -25,7 +25,7 @@ inline constexpr std::int64_t kCodeAlignment = 64;
 inline constexpr std::int64_t kLineElements = 32;
 inline constexpr std::int64_t kLineRowBytes = 52;
 
-// A tile of columns of a weight in blocks, widened: at most 6 columns of the largest depth.
+// A tile of columns of a weight in blocks or FP8, widened: at most 6 columns of the largest depth.
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
 
 // Scratch memory of products of many rows (matmul_many.h), in floats: widened rows of x, one pass
@@ -61,7 +61,7 @@ struct MatmulPiece {
   BlockScales scales;          // of a weight in FP8 or INT8
   const void* bias = nullptr;  // or none
   DType bias_dtype = DType::kF32;
-  std::uint16_t* scratch = nullptr;  // kWidenedElements, for weights in blocks
+  std::uint16_t* scratch = nullptr;  // kWidenedElements, for weights in blocks and FP8
   float* wide = nullptr;             // kManyFloats, for products of many rows in F32
   float* sums = nullptr;             // kSumFloats, for packed_matmul
   float* out = nullptr;

@@ -111,7 +111,7 @@ void matmul_f8_f32(const MatmulPiece& p) {
   }
   ColumnsOfF8 source(p);
   if (p.depth > MatmulParams::kMaxIntegerDepth) return multiply_deep(p, source);
-  matmul_widened<DotBf16<Avx512>>(p, source);
+  matmul_widened<Avx512>(p, source);
 }
 
 void attention_of_pairs(const AttentionParams& p, const AttentionPiece& piece) {

@@ -15,11 +15,11 @@
 
 namespace sluice::kernels {
 
-// From this many rows on, and up to this depth, if the weight is in blocks: fewer rows do not make
-// up for the writing of widened weights, and in deeper products blocks are widened for each pass
-// anew.
-inline constexpr std::int64_t kManyBlockRows = 64;
-inline constexpr std::int64_t kManyBlockDepth = 2048;
+// From this many rows on, and up to this depth, if the weight has to be widened to BF16 first
+// (matmul_widened.h): fewer rows do not make up for the writing of widened weights, and in deeper
+// products they are widened for each pass anew.
+inline constexpr std::int64_t kManyWidenedRows = 64;
+inline constexpr std::int64_t kManyWidenedDepth = 2048;
 // From this many columns on: fewer, such as the ranks of an adapter, do not make up for widened x.
 inline constexpr std::int64_t kManyCols = 24;
 

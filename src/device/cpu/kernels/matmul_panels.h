@@ -212,9 +212,9 @@ class Panels {
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
         // The products of one group are short: there a part is fetched beside each column's
         // filling.
-        Ahead ahead = stop < end
-                          ? Ahead(*this, col, stop, groups > 1 ? groups : cols)
-                          : Ahead(*this, col + kPanelCols, begin, groups > 1 ? groups : cols);
+        const std::int64_t parts = groups > 1 ? groups : cols;
+        FetchInParts ahead = stop < end ? fetch_ahead(col, stop, parts)
+                                        : fetch_ahead(col + kPanelCols, begin, parts);
         for (int c = 0; c < cols; ++c) {
           source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
           if (groups == 1) ahead.fetch();
@@ -250,39 +250,14 @@ class Panels {
     PanelTile<S, rows>::run(x, PanelColumns{panel_}, lines, ahead, first, cols, out, p_.out_stride);
   }
 
-  // Fetches what the panel at a column and a place along K is filled from, in some parts: all at
-  // once, the lines would wait for each other, and what is computed meanwhile for them.
-  class Ahead {
-   public:
-    Ahead(const Panels& panels, std::int64_t col, std::int64_t k, std::int64_t parts) {
-      const std::int64_t left = panels.p_.col_end - col;
-      if (left <= 0) return;
-      row_ = panels.source_.place(col, k);
-      row_bytes_ = panels.source_.place(col, panels.input_.pass_end(k)) - row_;
-      stride_ = panels.source_.place(col + 1, k) - row_;
-      rows_ = left < kPanelCols ? left : kPanelCols;
-      share_ = (rows_ * ((row_bytes_ + kBytes - 1) / kBytes) + parts - 1) / parts;
-    }
-    SLUICE_INLINE void fetch() {
-      for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
-        prefetch_second(row_ + at_);
-        at_ += kBytes;
-        if (at_ < row_bytes_) continue;
-        at_ = 0;
-        row_ += stride_;
-        --rows_;
-      }
-    }
-
-   private:
-    static constexpr std::int64_t kBytes = 64;
-    const std::uint8_t* row_ = nullptr;
-    std::int64_t row_bytes_ = 0;
-    std::int64_t stride_ = 0;
-    std::int64_t rows_ = 0;
-    std::int64_t share_ = 0;
-    std::int64_t at_ = 0;
-  };
+  // Fetches what the panel at a column and a place along K is filled from.
+  FetchInParts fetch_ahead(std::int64_t col, std::int64_t k, std::int64_t parts) const {
+    const std::int64_t left = p_.col_end - col;
+    if (left <= 0) return {};
+    const std::uint8_t* const first = source_.place(col, k);
+    return {first, source_.place(col, input_.pass_end(k)) - first,
+            source_.place(col + 1, k) - first, left < kPanelCols ? left : kPanelCols, parts};
+  }
 
   const MatmulPiece& p_;
   Source& source_;

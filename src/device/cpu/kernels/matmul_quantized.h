@@ -25,6 +25,25 @@ SLUICE_INLINE static void fetch_lines(const std::uint8_t* p) {
   prefetch_second(p + kLater);
 }
 
+// B::multiply() of a set that adds up products of bytes in 16 bits.
+template <class B, int bits, int quads, class X>
+SLUICE_INLINE typename B::V multiply_in_pairs(const typename B::V* codes, const X& x, int first,
+                                              typename B::V start) {
+  // Sums in 16 bits are at most 8 times 2 * 15 * 127, 2 times 2 * 63 * 127, or 2 * 128 * 127.
+  constexpr int kTogether = bits == 4 ? 8 : bits == 6 ? 2 : 1;
+#pragma GCC unroll 8
+  for (int q = 0; q < quads; q += kTogether) {
+    auto pairs = B::template pairs_of<bits>(codes[q], B::set1(x.quad(first + q)));
+#pragma GCC unroll 8
+    for (int i = 1; i < kTogether; ++i) {
+      pairs = B::add_pairs(
+          pairs, B::template pairs_of<bits>(codes[q + i], B::set1(x.quad(first + q + i))));
+    }
+    start = B::add_sums_of_pairs(start, pairs);
+  }
+  return start;
+}
+
 // width: rows of x, of which some may be zeros whose sums are not stored.
 template <class B, class W, int width>
 struct QuantizedTile {

@@ -9,25 +9,23 @@ namespace sluice::kernels {
 
 // Products with a weight that `source` widens: fill(col, k, end, to) writes elements [k, end) of a
 // column in BF16; k is a multiple of kManyPass, and at most so many elements follow.
-template <class P, class Source>
+template <class S, class Source>
 SLUICE_INLINE void matmul_widened(const MatmulPiece& p, Source& source) {
-  using S = typename P::Simd;
+  using P = DotBf16<S>;
   constexpr std::int64_t kGranule = 256;  // so that columns are aligned
   constexpr int kCols = P::kCols;
-  if constexpr (std::is_same_v<P, DotBf16<S>>) {
-    if (has_many_rows(p, kManyBlockRows, kManyBlockDepth)) {
-      const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
-                            float* to, std::int64_t stride) {
-        for (std::int64_t c = 0; c < cols; ++c) {
-          source.fill(col + c, k, end, p.scratch);
-          widen_row<S>(p.scratch, end - k, to + c * stride);
-        }
-      };
-      const auto nothing = [](auto...) {};
-      ManyRows<S, decltype(fill), decltype(nothing)>(p, fill, nothing).run();
-      if (p.bias != nullptr) add_bias<S>(p);
-      return;
-    }
+  if (has_many_rows(p, kManyWidenedRows, kManyWidenedDepth)) {
+    const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
+                          float* to, std::int64_t stride) {
+      for (std::int64_t c = 0; c < cols; ++c) {
+        source.fill(col + c, k, end, p.scratch);
+        widen_row<S>(p.scratch, end - k, to + c * stride);
+      }
+    };
+    const auto nothing = [](auto...) {};
+    ManyRows<S, decltype(fill), decltype(nothing)>(p, fill, nothing).run();
+    if (p.bias != nullptr) add_bias<S>(p);
+    return;
   }
   const std::int64_t fits = 2 * kCachedInputBytes / (2 * p.depth) / P::kRows * P::kRows;
   const std::int64_t chunk = fits > P::kRows ? fits : P::kRows;

@@ -350,40 +350,17 @@ class QuadProducts {
     Tile::store(sums, p_, p_.row_begin + block.row, block.rows, block.col, block.columns, scales_);
   }
 
-  // Fetches columns for the next panel evenly.
-  class Ahead {
-   public:
-    Ahead(const QuadProducts& all, std::int64_t col, std::int64_t line, std::int64_t parts) {
-      const MatmulPiece& p = all.p_;
-      const bool behind = col >= p.col_end;
-      if (behind && p.next_weight == nullptr) return;
-      const std::int64_t left = behind ? kCols : p.col_end - col;
-      const std::int64_t rest = all.lines_ - line;
-      count_ = rest < kQuadPass ? rest : kQuadPass;
-      at_ = (behind ? static_cast<const std::int8_t*>(p.next_weight) : all.weight(col)) +
-            line * kQuadLine;
-      stride_ = p.weight_stride;
-      cols_ = left < kCols ? left : kCols;
-      share_ = (cols_ * count_ + parts - 1) / parts;
-    }
-    SLUICE_INLINE void fetch() {
-      for (std::int64_t i = 0; i < share_ && cols_ > 0; ++i) {
-        prefetch_second(at_ + line_ * kQuadLine);
-        if (++line_ < count_) continue;
-        line_ = 0;
-        at_ += stride_;
-        --cols_;
-      }
-    }
-
-   private:
-    const std::int8_t* at_ = nullptr;
-    std::int64_t stride_ = 0;
-    std::int64_t cols_ = 0;
-    std::int64_t count_ = 0;
-    std::int64_t share_ = 0;
-    std::int64_t line_ = 0;
-  };
+  // Fetches the columns for the next panel.
+  FetchInParts fetch_ahead(std::int64_t col, std::int64_t line, std::int64_t parts) const {
+    const bool behind = col >= p_.col_end;
+    if (behind && p_.next_weight == nullptr) return {};
+    const std::int64_t left = behind ? kCols : p_.col_end - col;
+    const std::int64_t rest = lines_ - line;
+    const auto* const first =
+        behind ? static_cast<const std::int8_t*>(p_.next_weight) : weight(col);
+    return {first + line * kQuadLine, (rest < kQuadPass ? rest : kQuadPass) * kQuadLine,
+            p_.weight_stride, left < kCols ? left : kCols, parts};
+  }
 
   // Rows [row, row + rows), in parts along K whose rows of x stay in the second-level cache.
   void multiply_chunk(std::int64_t row, std::int64_t rows, std::int64_t chunk) {
@@ -432,8 +409,8 @@ class QuadProducts {
     const std::int64_t tiles = (strip.rows + kQuadRows - 1) / kQuadRows;
     for (std::int64_t line = strip.begin; line < strip.end; line += kQuadPass) {
       const std::int64_t end = line + kQuadPass < strip.end ? line + kQuadPass : strip.end;
-      Ahead ahead = end < strip.end ? Ahead(*this, strip.col, end, tiles)
-                                    : Ahead(*this, strip.col + kCols, strip.begin, tiles);
+      FetchInParts ahead = end < strip.end ? fetch_ahead(strip.col, end, tiles)
+                                           : fetch_ahead(strip.col + kCols, strip.begin, tiles);
       fill<vectors>(strip.col, strip.columns, line, end);
       for (std::int64_t first = 0; first < strip.rows; first += kQuadRows) {
         ahead.fetch();

@@ -92,10 +92,11 @@ struct QuantizedBlocks {
   }
 };
 
-template <class B>
-struct QuantizedI4 : QuantizedBlocks<B, DType::kI4, 4, 1> {
-  using Base = QuantizedBlocks<B, DType::kI4, 4, 1>;
-  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
+// Blocks of 32 elements that begin with their scale.
+template <class B, DType dtype>
+struct QuantizedScaled : QuantizedBlocks<B, dtype, 4, 1> {
+  using Base = QuantizedBlocks<B, dtype, 4, 1>;
+  using typename Base::Columns, typename Base::Constants, typename Base::V;
   struct Group {
     alignas(64) typename Base::Floats scales[4];
   };
@@ -105,6 +106,12 @@ struct QuantizedI4 : QuantizedBlocks<B, DType::kI4, 4, 1> {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) Base::S::store(group.scales[i], B::halves(heads[i]));
   }
+};
+
+template <class B>
+struct QuantizedI4 : QuantizedScaled<B, DType::kI4> {
+  using Base = QuantizedScaled<B, DType::kI4>;
+  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
   SLUICE_INLINE static void read_codes(const Columns& w, int line, V (&codes)[1][kLineQuads]) {
     V bytes[4];
     B::read_16(w.from(line * Base::kBytes), 2, bytes);
@@ -120,18 +127,9 @@ struct QuantizedI4 : QuantizedBlocks<B, DType::kI4, 4, 1> {
 };
 
 template <class B>
-struct QuantizedQ8 : QuantizedBlocks<B, DType::kQ8_0, 4, 1> {
-  using Base = QuantizedBlocks<B, DType::kQ8_0, 4, 1>;
-  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
-  struct Group {
-    alignas(64) typename Base::Floats scales[4];
-  };
-  SLUICE_INLINE static void read_group(const Constants& constants, const Columns& w, Group& group) {
-    V heads[4];
-    B::template read_heads<Base::kBytes>(constants, w, heads);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) Base::S::store(group.scales[i], B::halves(heads[i]));
-  }
+struct QuantizedQ8 : QuantizedScaled<B, DType::kQ8_0> {
+  using Base = QuantizedScaled<B, DType::kQ8_0>;
+  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
   SLUICE_INLINE static void read_codes(const Columns& w, int line, V (&codes)[1][kLineQuads]) {
     Base::template read_bytes<!B::kSigned>(w.from(line * Base::kBytes + 2), codes[0]);
   }
