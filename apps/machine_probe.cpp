@@ -5,7 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "device/cpu/cpu_isa.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"  // in g++ 12's own AVX-512 header
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -145,17 +148,6 @@ constexpr unsigned kCpuidAmxBf16 = 1U << 22;
 constexpr unsigned kCpuidAmxTile = 1U << 24;
 constexpr unsigned kCpuidAmxInt8 = 1U << 25;
 
-bool has_avx_vnni() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  if (__builtin_cpu_supports("avx2") == 0) return false;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || a < 1) return false;
-  constexpr unsigned kBit = 1U << 4;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBit) != 0;
-}
-
 bool has_amx(unsigned kind) {
   unsigned a = 0;
   unsigned b = 0;
@@ -191,7 +183,8 @@ bool has_math_unit(MathUnit unit) {
     case MathUnit::kFma: return __builtin_cpu_supports("fma") != 0;
     case MathUnit::kBf16Pairs: return __builtin_cpu_supports("avx512bf16") != 0;
     case MathUnit::kInt8Quads: return __builtin_cpu_supports("avx512vnni") != 0;
-    case MathUnit::kAvxInt8Quads: return has_avx_vnni();
+    case MathUnit::kAvxInt8Quads:
+      return std::ranges::count(available_cpu_isas(), CpuIsa::kAvx2Vnni) > 0;
     case MathUnit::kAmxBf16: return has_amx(kCpuidAmxBf16);
     case MathUnit::kAmxInt8: return has_amx(kCpuidAmxInt8);
   }
