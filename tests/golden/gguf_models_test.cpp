@@ -23,6 +23,7 @@
 #include "model/model_files.h"
 #include "tensor/gguf_blocks.h"
 #include "tensor/half.h"
+#include "tests/golden/kept_elements.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/decoder_harness.h"
 #include "tests/support/engine_fixture.h"
@@ -237,24 +238,13 @@ TEST(GgufModels, FloatsHaveTheBitsOfACheckpoint) {
   }
 }
 
-// On each instruction set of this machine: a model in blocks has the bits of its elements in BF16,
-// or inputs in 8 bits.
+// On each instruction set of this machine.
 void expect_equal_or_near_forms(const TwoForms& forms) {
   const std::string gguf = forms.write();
   for (const CpuIsa isa : available_cpu_isas()) {
     SCOPED_TRACE(cpu_isa_name(isa));
-    const auto logits = gguf_logits(gguf, isa);
-    const auto expected = gguf_logits(forms.directory(), isa);
-    const auto device = make_cpu_device({nullptr, 1, isa});
-    ASSERT_TRUE(device) << device.error().message;
-    EXPECT_NE(logits[0], logits[1]);
-    if ((*device)->traits().blocks_as_bf16) {
-      EXPECT_EQ(logits, expected);
-      continue;
-    }
-    const double error = test::relative_error(logits, expected);
-    EXPECT_GT(error, 0) << "inputs are not in 8 bits";
-    EXPECT_LT(error, 0.04);
+    test::expect_elements_kept(isa, gguf_logits(gguf, isa), gguf_logits(forms.directory(), isa),
+                               0.04);
   }
 }
 

@@ -13,12 +13,6 @@
 namespace sluice::parity {
 namespace {
 
-struct Int8Shape {
-  std::int64_t rows;
-  std::int64_t depth;
-  std::vector<std::int64_t> cols;  // of each segment
-};
-
 struct Int8Weight {
   MatmulSegment segment;
   std::vector<std::int8_t> codes;  // [N, K]
@@ -29,9 +23,9 @@ struct Int8Weight {
 class MatmulInt8Test : public DeviceTest {
  protected:
   Int8Weight put_weight(SplitMix64& rng, std::int64_t rows, std::int64_t cols, bool extreme);
-  std::vector<float> run(const std::vector<float>& x, DType x_type, const Int8Shape& shape,
+  std::vector<float> run(const std::vector<float>& x, DType x_type, const MatmulShape& shape,
                          const std::vector<Int8Weight>& weights);
-  void check(const Int8Shape& shape, DType x_type, bool with_bias, SplitMix64& rng,
+  void check(const MatmulShape& shape, DType x_type, bool with_bias, SplitMix64& rng,
              bool extreme = false);
 };
 
@@ -68,7 +62,7 @@ void append_products(std::span<const float> x, const Int8Weight& weight, std::ve
 }
 
 std::vector<float> MatmulInt8Test::run(const std::vector<float>& x, DType x_type,
-                                       const Int8Shape& shape,
+                                       const MatmulShape& shape,
                                        const std::vector<Int8Weight>& weights) {
   std::vector<MatmulSegment> segments;
   for (const Int8Weight& weight : weights) segments.push_back(weight.segment);
@@ -76,7 +70,7 @@ std::vector<float> MatmulInt8Test::run(const std::vector<float>& x, DType x_type
                   segments);
 }
 
-void MatmulInt8Test::check(const Int8Shape& shape, DType x_type, bool with_bias, SplitMix64& rng,
+void MatmulInt8Test::check(const MatmulShape& shape, DType x_type, bool with_bias, SplitMix64& rng,
                            bool extreme) {
   memory_->clear();
   auto x = round_to(x_type, random_floats(rng, static_cast<std::size_t>(shape.rows * shape.depth)));
@@ -102,14 +96,18 @@ void MatmulInt8Test::check(const Int8Shape& shape, DType x_type, bool with_bias,
 TEST_P(MatmulInt8Test, HasTheDefinedBits) {
   SplitMix64 rng(1);
   for (const DType x : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const Int8Shape& shape :
-         {Int8Shape{1, 320, {130, 40}},  Int8Shape{3, 1, {1}},      Int8Shape{5, 33, {7, 2}},
-          Int8Shape{2, 200, {9, 12, 5}}, Int8Shape{21, 127, {70}},  Int8Shape{70, 64, {66}},
-          Int8Shape{1, 199, {5}},        Int8Shape{3, 321, {6}},    Int8Shape{4, 1000, {6}},
-          Int8Shape{4, 8200, {3}},       Int8Shape{6, 130, {35}},   Int8Shape{7, 64, {16, 48}},
-          Int8Shape{13, 300, {17}},      Int8Shape{16, 1030, {40}}, Int8Shape{17, 200, {33, 20}},
-          Int8Shape{29, 513, {50}},      Int8Shape{32, 128, {32}},  Int8Shape{33, 1300, {49}},
-          Int8Shape{38, 640, {64}},      Int8Shape{47, 577, {97}},  Int8Shape{300, 70, {50}}}) {
+    for (const MatmulShape& shape :
+         {MatmulShape{1, 320, {130, 40}}, MatmulShape{3, 1, {1}},
+          MatmulShape{5, 33, {7, 2}},     MatmulShape{2, 200, {9, 12, 5}},
+          MatmulShape{21, 127, {70}},     MatmulShape{70, 64, {66}},
+          MatmulShape{1, 199, {5}},       MatmulShape{3, 321, {6}},
+          MatmulShape{4, 1000, {6}},      MatmulShape{4, 8200, {3}},
+          MatmulShape{6, 130, {35}},      MatmulShape{7, 64, {16, 48}},
+          MatmulShape{13, 300, {17}},     MatmulShape{16, 1030, {40}},
+          MatmulShape{17, 200, {33, 20}}, MatmulShape{29, 513, {50}},
+          MatmulShape{32, 128, {32}},     MatmulShape{33, 1300, {49}},
+          MatmulShape{38, 640, {64}},     MatmulShape{47, 577, {97}},
+          MatmulShape{300, 70, {50}}}) {
       check(shape, x, shape.rows % 2 == 1, rng);
       if (HasFatalFailure()) return;
     }
@@ -131,7 +129,7 @@ TEST_P(MatmulInt8Test, TheLongestRowsDoNotOverflow) {
 TEST_P(MatmulInt8Test, RowsOfZerosTinyAndBadNumbers) {
   SplitMix64 rng(3);
   constexpr std::int64_t kDepth = 40;
-  const Int8Shape shape{6, kDepth, {9}};
+  const MatmulShape shape{6, kDepth, {9}};
   const std::vector<Int8Weight> weights = {put_weight(rng, 9, kDepth, false)};
   auto x = random_floats(rng, 6 * kDepth);
   std::fill_n(x.begin() + 1 * kDepth, kDepth, 0.0F);

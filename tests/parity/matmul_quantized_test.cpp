@@ -19,12 +19,6 @@ namespace {
 constexpr DType kBlockTypes[] = {DType::kI4,    DType::kQ8_0,   DType::kQ4K,   DType::kQ6K,
                                  DType::kU4G32, DType::kU4G128, DType::kU8G128};
 
-struct QuantizedShape {
-  std::int64_t rows;
-  std::int64_t depth;
-  std::vector<std::int64_t> cols;  // of each segment
-};
-
 struct QuantizedWeight {
   MatmulSegment segment;
   std::vector<std::uint8_t> blocks;  // [N, K]
@@ -37,9 +31,9 @@ class MatmulQuantizedTest : public DeviceTest {
  protected:
   QuantizedWeight put_weight(SplitMix64& rng, DType dtype, std::int64_t rows, std::int64_t cols,
                              Numbers numbers = Numbers::kRandom);
-  std::vector<float> run(const std::vector<float>& x, const QuantizedShape& shape,
+  std::vector<float> run(const std::vector<float>& x, const MatmulShape& shape,
                          const std::vector<QuantizedWeight>& weights);
-  void check(DType dtype, const QuantizedShape& shape, bool with_bias, SplitMix64& rng,
+  void check(DType dtype, const MatmulShape& shape, bool with_bias, SplitMix64& rng,
              Numbers numbers = Numbers::kRandom);
 };
 
@@ -115,8 +109,7 @@ float product_of(std::span<const float> x, DType dtype, const std::uint8_t* bloc
   return sum;
 }
 
-std::vector<float> MatmulQuantizedTest::run(const std::vector<float>& x,
-                                            const QuantizedShape& shape,
+std::vector<float> MatmulQuantizedTest::run(const std::vector<float>& x, const MatmulShape& shape,
                                             const std::vector<QuantizedWeight>& weights) {
   std::vector<MatmulSegment> segments;
   for (const QuantizedWeight& weight : weights) segments.push_back(weight.segment);
@@ -124,7 +117,7 @@ std::vector<float> MatmulQuantizedTest::run(const std::vector<float>& x,
                   segments);
 }
 
-void MatmulQuantizedTest::check(DType dtype, const QuantizedShape& shape, bool with_bias,
+void MatmulQuantizedTest::check(DType dtype, const MatmulShape& shape, bool with_bias,
                                 SplitMix64& rng, Numbers numbers) {
   memory_->clear();
   const auto count = static_cast<std::size_t>(shape.rows * shape.depth);
@@ -163,13 +156,11 @@ TEST_P(MatmulQuantizedTest, HasTheDefinedBits) {
       check(dtype, {rows, depth_of(dtype, depth), {1 + rows % 37}}, rows % 3 == 0, rng);
       if (HasFatalFailure()) return;
     }
-    for (const QuantizedShape& shape :
-         {QuantizedShape{1, 1, {1}}, QuantizedShape{1, 32, {16}},
-          QuantizedShape{1, 1056, {130, 40, 3}}, QuantizedShape{2, 4096, {33}},
-          QuantizedShape{3, 33, {7, 2}}, QuantizedShape{4, 1056, {17}},
-          QuantizedShape{5, 1056, {9, 12, 5}}, QuantizedShape{7, 4096, {19}},
-          QuantizedShape{16, 1056, {65}}, QuantizedShape{33, 544, {48, 1}},
-          QuantizedShape{40, 2080, {24}}}) {
+    for (const MatmulShape& shape :
+         {MatmulShape{1, 1, {1}}, MatmulShape{1, 32, {16}}, MatmulShape{1, 1056, {130, 40, 3}},
+          MatmulShape{2, 4096, {33}}, MatmulShape{3, 33, {7, 2}}, MatmulShape{4, 1056, {17}},
+          MatmulShape{5, 1056, {9, 12, 5}}, MatmulShape{7, 4096, {19}}, MatmulShape{16, 1056, {65}},
+          MatmulShape{33, 544, {48, 1}}, MatmulShape{40, 2080, {24}}}) {
       check(dtype, {shape.rows, depth_of(dtype, shape.depth), shape.cols}, shape.rows % 2 == 1,
             rng);
       if (HasFatalFailure()) return;
@@ -263,7 +254,7 @@ TEST_P(MatmulQuantizedTest, SegmentsOfOtherTypesBesideIt) {
   for (const std::int64_t rows : {1, 7, 40}) {
     for (const bool with_bf16 : {false, true}) {
       memory_->clear();
-      const QuantizedShape shape{rows, kDepth, {}};
+      const MatmulShape shape{rows, kDepth, {}};
       const auto x = random_floats(rng, static_cast<std::size_t>(rows * kDepth));
       std::vector<QuantizedWeight> mixed = {put_weight(rng, DType::kQ4K, 20, kDepth),
                                             put_weight(rng, DType::kQ6K, 9, kDepth),

@@ -88,6 +88,13 @@ class DeviceMemory {
   std::vector<std::size_t> guards_;  // offsets
 };
 
+// A product of x [rows, depth] with the weights of some segments.
+struct MatmulShape {
+  std::int64_t rows;
+  std::int64_t depth;
+  std::vector<std::int64_t> cols;  // of each segment
+};
+
 // Values that `dtype` can represent.
 std::vector<float> round_to(DType dtype, std::vector<float> values);
 // About normal, mean 0, deviation `scale`.
