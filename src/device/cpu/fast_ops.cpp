@@ -143,7 +143,9 @@ void FastOps::execute(const MatmulParams& p) {
     if (in_blocks > 0) return multiply_each(p);
   }
   if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
-  if (p.x.dtype == DType::kBF16 && kernels_.packed_matmul != nullptr) {
+  if (std::all_of(p.segments, p.segments + p.num_segments, [&](const MatmulSegment& segment) {
+        return packs(p.x.dtype, segment.weight.dtype, rows);
+      })) {
     return multiply_packed(p, rows);
   }
   const bool passes = kernels_.pass > 0 && p.x.dtype == DType::kBF16 && rows >= kPassRows;
@@ -174,7 +176,7 @@ TensorView rows_from(const TensorView& x, std::int32_t first) {
 void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
   const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
-  const bool packed = kernels_.packed_matmul != nullptr;
+  const bool packed = packs(DType::kBF16, DType::kI8, rows);
   const std::int64_t most = packed ? packed_rows(stride) : kCodeRows;
   const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, most));
   for (std::int32_t first = 0; first < rows; first += part) {
@@ -230,6 +232,11 @@ void FastOps::multiply_each(const MatmulParams& p) {
   CHECK(column == p.out.dims[1]);
 }
 
+bool FastOps::packs(DType dtype, DType weight, std::int32_t rows) const {
+  return dtype == DType::kBF16 && kernels_.packed_matmul != nullptr &&
+         rows >= kernels_.packed_from && kernels_.packed_matmul(weight) != nullptr;
+}
+
 void FastOps::multiply_packed(const MatmulParams& p, std::int32_t rows) {
   pack_parts(p.x, rows, [&](std::int32_t first, std::int32_t count) {
     multiply(p, {.data = packed_.get(), .packed = true, .first = first, .rows = count});
@@ -241,8 +248,10 @@ void FastOps::pack_parts(const TensorView& x, std::int32_t rows,
   constexpr std::int64_t kTile = kernels::kPackedTile;
   const std::int64_t depth = round_up(x.dims[1], 2 * kTile);
   CHECK(depth * kTile <= kPackedElements);
+  // Kernels that run in passes read that much of each row again and again.
+  const std::int64_t again = kernels_.pass > 0 ? std::min(kernels_.pass, depth) : depth;
   const auto most = static_cast<std::int32_t>(
-      std::min(packed_rows(depth * 2), kPackedElements / depth / kTile * kTile));
+      std::min(packed_rows(again * 2), kPackedElements / depth / kTile * kTile));
   for (std::int32_t first = 0; first < rows; first += most) {
     const std::int32_t count = std::min(most, rows - first);
     pack(rows_from(x, first), count);
@@ -339,8 +348,9 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   const std::int64_t share = shared ? all / pieces : all;
   if (x.packed || x.lines) {
     // Each piece reads all packed rows.
-    const std::int64_t most = std::min(kernels::kPackedCols, 2 * share);
-    return round_up(std::max<std::int64_t>(1, most), 2 * kernels::kPackedTile);
+    const std::int64_t most = std::max<std::int64_t>(1, 2 * share);
+    const std::int64_t multiple = x.packed ? kernels_.packed_cols : 2 * kernels::kPackedTile;
+    return std::min(round_up(most, multiple), kernels::kPackedCols / multiple * multiple);
   }
   // At most what stays in the cache, and enough pieces for all threads.
   std::int64_t row = row_bytes(weight);
@@ -467,12 +477,13 @@ void FastOps::execute(const GatedActivationParams& p) {
 }
 
 // For few rows the products are small beside the weights. For many, they are activated while they
-// are in a cache. (Where products take longer than on AMX, that took 0.98 to 1.00 of the time.)
+// are in a cache.
 void FastOps::execute(const GatedMatmulParams& p) {
   const std::int32_t rows = rows_in_use(p.rows);
-  const bool packed = kernels_.packed_matmul != nullptr && p.x.dtype == DType::kBF16 &&
-                      p.gate.weight.dtype != DType::kI8 && p.up.weight.dtype != DType::kI8;
-  if (!packed || rows <= kGatedRows) {
+  const auto packed = [&](const MatmulSegment& segment) {
+    return segment.weight.dtype != DType::kI8 && packs(p.x.dtype, segment.weight.dtype, rows);
+  };
+  if (rows <= kGatedRows || !packed(p.gate) || !packed(p.up)) {
     run(p.product());
     run(p.activated());
     return;
@@ -488,16 +499,18 @@ void FastOps::multiply_gated(const GatedMatmulParams& p, std::int32_t first, std
   const MatmulInput x{.data = packed_.get(), .packed = true, .rows = count};
   const SegmentPieces gate = cut_segment(product, p.gate, 0, x, true);
   const SegmentPieces up = cut_segment(product, p.up, cols, x, true);
-  const auto tasks = static_cast<int>((cols + kGatedCols - 1) / kGatedCols);
+  const std::int64_t most = kGatedCols / kernels_.packed_cols * kernels_.packed_cols;
+  const auto tasks = static_cast<int>((cols + most - 1) / most);
   split_tasks(tasks, true, [&](int task, int worker) {
     float* const products = gated_.get() + worker * kGatedFloats;
-    const std::int64_t begin = task * kGatedCols;
-    const std::int64_t n = std::min(kGatedCols, cols - begin);
+    const std::int64_t begin = task * most;
+    const std::int64_t n = std::min(most, cols - begin);
     for (const SegmentPieces* const half : {&gate, &up}) {
       kernels::MatmulPiece piece = half->whole;
       piece.col_begin = begin;
       piece.col_end = begin + n;
       piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
+      piece.wide = wide_.get() + worker * kernels::kManyFloats;
       piece.sums = sums_.get() + worker * kernels::kSumFloats;
       piece.out = products + (half == &up ? n : 0) - begin;
       piece.out_stride = kGatedStride;

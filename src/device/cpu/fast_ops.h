@@ -59,6 +59,8 @@ class FastOps final : public OpsBase<FastOps> {
     std::int32_t rows = 0;
   };
   void multiply(const MatmulParams& p, const MatmulInput& x);
+  // Whether rows of x in `dtype` are packed for a product with such a weight.
+  bool packs(DType dtype, DType weight, std::int32_t rows) const;
   void multiply_packed(const MatmulParams& p, std::int32_t rows);
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
   void multiply_lines(const MatmulParams& p, std::int32_t rows);
@@ -110,7 +112,7 @@ class FastOps final : public OpsBase<FastOps> {
   std::unique_ptr<float[], FreeAligned> sums_;
   // Columns of a gated product that are computed together, and these products of each worker: they
   // stay in the cache until they are activated.
-  static constexpr std::int64_t kGatedCols = 128;
+  static constexpr std::int32_t kGatedCols = 128;
   // One more line, so that rows lie in different sets of a cache.
   static constexpr std::int64_t kGatedStride = 2 * kGatedCols + kernels::kMaxLanes;
   static constexpr std::int64_t kGatedFloats = kGatedStride * kernels::kPackedRows;

@@ -77,6 +77,8 @@ kernels::KernelTable noting_kernels(bool tiles) {
                        std::uint16_t*) {
     note_rows(2 * x.dims[1] * kernels::kPackedTile, begin, end);
   };
+  table.packed_from = 1;
+  table.packed_cols = 2 * kernels::kPackedTile;
   table.matmul_cols = 24;
   table.lanes = 16;
   table.rms_norm = [](const RmsNormParams& p, std::int32_t begin, std::int32_t end) {

@@ -151,16 +151,21 @@ struct KernelTable {
   // Products of x packed by pack_lines with weights in blocks, by dtype of the weight. Null where
   // packed_matmul multiplies these.
   MatmulKernel (*quantized_matmul)(DType weight);
-  // Products of x in BF16 whose rows were packed, by dtype of the weight; the bits differ from
-  // those of the kernels above. Null where the instruction set takes rows as they are.
+  // Products of x in BF16 whose rows were packed, by dtype of the weight: a null function, or a
+  // null kernel, where rows are taken as they are.
   MatmulKernel (*packed_matmul)(DType weight);
   // Packs tiles [begin, end) of kPackedTile rows of x, which has `rows` rows, to `packed`, which is
-  // of row 0: as many elements as whole tiles of 16 rows by 32 elements have. x is in BF16; two
+  // of all rows: as many elements as whole tiles of 16 rows by 32 elements have. x is in BF16; two
   // codes of INT8 count as one element.
   void (*pack_rows)(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
                     std::uint16_t* packed);
-  // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
-  // few tiles are narrow.
+  // The fewest rows that packed_matmul multiplies. Where it multiplies all rows, bits may differ
+  // from those of the kernels above; else they are the same.
+  std::int32_t packed_from;
+  // Its pieces have a multiple of this many columns, which is that of a tile.
+  std::int32_t packed_cols;
+  // Other pieces have a multiple of this many columns, which is a multiple of every tile's width,
+  // so that few tiles are narrow.
   std::int32_t matmul_cols;
   // The elements along K of a pass of products of x in BF16; 0: these run along all of K at once.
   std::int64_t pass;

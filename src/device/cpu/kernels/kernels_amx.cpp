@@ -37,6 +37,9 @@ const KernelTable& amx_kernels() {
     table.add_attention_spans = add_tile_spans<Avx512>;
     table.pack_rows = pack_tokens<Avx512>;
     table.packed_matmul = packed_matmul;
+    table.packed_from = 1;
+    table.pass = 0;
+    table.packed_cols = 2 * kPackedTile;
     // Tile registers multiply widened weights faster than lines of codes.
     table.quantized_matmul = nullptr;
     return table;

@@ -22,6 +22,8 @@ const KernelTable& avx2_kernels() {
       .quantized_matmul = quantized_matmul<BytesAvx2>,
       .packed_matmul = nullptr,
       .pack_rows = nullptr,
+      .packed_from = 0,
+      .packed_cols = 0,
       .matmul_cols = 12,
       .pass = 0,
       .code_pass = 0,

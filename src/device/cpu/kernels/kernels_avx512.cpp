@@ -23,6 +23,8 @@ const KernelTable& avx512_kernels() {
       .quantized_matmul = quantized_matmul<BytesAvx512>,
       .packed_matmul = nullptr,
       .pack_rows = nullptr,
+      .packed_from = 0,
+      .packed_cols = 0,
       .matmul_cols = 12,
       .pass = 0,
       .code_pass = 0,

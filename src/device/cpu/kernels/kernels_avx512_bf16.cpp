@@ -71,6 +71,14 @@ void matmul_pairs(const MatmulPiece& p) {
   matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
 }
 
+MatmulKernel packed_pairs(DType weight) {
+  switch (weight) {
+    case DType::kBF16: return matmul_panels<PanelOfBf16<Avx512Bf16>, true>;
+    case DType::kF8E4M3: return matmul_panels<PanelOfF8<Avx512Bf16>, true>;
+    default: return nullptr;
+  }
+}
+
 // Up to four rows are faster while lines are widened in registers than from a panel.
 void matmul_f8_pairs(const MatmulPiece& p) {
   const bool few = p.row_end - p.row_begin <= 4 && LinesOfF8::takes(p);
@@ -134,6 +142,10 @@ const KernelTable& avx512_bf16_kernels() {
     table.add_attention_spans = add_spans_of_pairs;
     table.matmul_bf16_bf16 = matmul_pairs;
     table.matmul_bf16_f8 = matmul_f8_pairs;
+    table.packed_matmul = packed_pairs;
+    table.pack_rows = pack_panels<Avx512Bf16>;
+    table.packed_from = kPanelFrom;
+    table.packed_cols = kPanelCols;
     return table;
   }();
   return kTable;

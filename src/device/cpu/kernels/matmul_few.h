@@ -69,12 +69,12 @@ class FewRows {
   explicit FewRows(const MatmulPiece& p) : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
 
   void run() {
-    input_.each_part([this](std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end) {
+    input_.each_part([this](const PackedPart& part) {
       // So few elements are one part.
-      if (rows <= kColumnRows && rows * p_.depth <= kColumnElements) {
-        return multiply_columns(row, rows);
+      if (part.rows <= kColumnRows && part.rows * p_.depth <= kColumnElements) {
+        return multiply_columns(part);
       }
-      multiply_tiles(row, rows, k, end);
+      multiply_tiles(part);
     });
   }
 
@@ -140,20 +140,20 @@ class FewRows {
   };
 
   // REQUIRES: two rows or more.
-  void multiply_columns(std::int64_t row, std::int64_t rows) {
-    switch (rows) {
-      case 2: return multiply_columns<2>(row);
-      case 3: return multiply_columns<3>(row);
-      case 4: return multiply_columns<4>(row);
-      case 5: return multiply_columns<5>(row);
-      case 6: return multiply_columns<6>(row);
-      case 7: return multiply_columns<7>(row);
-      default: return multiply_columns<8>(row);
+  void multiply_columns(const PackedPart& part) {
+    switch (part.rows) {
+      case 2: return multiply_columns<2>(part);
+      case 3: return multiply_columns<3>(part);
+      case 4: return multiply_columns<4>(part);
+      case 5: return multiply_columns<5>(part);
+      case 6: return multiply_columns<6>(part);
+      case 7: return multiply_columns<7>(part);
+      default: return multiply_columns<8>(part);
     }
   }
 
   template <int rows>
-  void multiply_columns(std::int64_t row) {
+  void multiply_columns(const PackedPart& part) {
     constexpr std::int64_t kLead = kFewLead * kPanelLine;
     const std::uint16_t* const weight = place(0, 0);
     const std::uint16_t* const weight_end = place(p_.col_end - 1, p_.depth);
@@ -161,8 +161,9 @@ class FewRows {
       const std::uint16_t* w = weight + col * p_.weight_stride;
       for (std::int64_t k = 0; k < p_.depth; k += kPairsPass) {
         const std::int64_t left = input_.pass_end(k) - k;
-        const std::uint16_t* x = input_.pass(rows, k);
-        const std::int64_t group = (left + kPanelLine - 1) / kPanelLine * kPackedLineStep;
+        const std::int64_t lines = (left + kPanelLine - 1) / kPanelLine;
+        const std::uint16_t* x = part.pass(k, lines);
+        const std::int64_t group = lines * kPackedLineStep;
         typename S::F sums[rows][1] = {};
         const auto multiply = [&](__m512i line) {
 #pragma GCC unroll 8
@@ -180,7 +181,7 @@ class FewRows {
           multiply(S::load_pairs(w));
         }
         if (left % kPanelLine > 0) multiply(S::load_pairs(w, static_cast<int>(left % kPanelLine)));
-        DotTile<P, rows, 1>::add_to(sums, p_, row, col, k > 0);
+        DotTile<P, rows, 1>::add_to(sums, p_, part.row, col, k > 0);
       }
     }
   }
@@ -189,25 +190,24 @@ class FewRows {
     return reinterpret_cast<const std::uint16_t*>(source_.place(col, k));
   }
 
-  void multiply_tiles(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
-    const std::int64_t groups = input_.groups_of(rows);
-    Ahead ahead(*this, begin, end, groups);
+  void multiply_tiles(const PackedPart& part) {
+    const std::int64_t groups = part.groups();
+    Ahead ahead(*this, part.k, part.end, groups);
     // A block's columns are read from memory while the block before it is multiplied.
-    ahead.fetch((input_.pass_end(begin) - begin) / kPanelLine * kBlockCols + kFewLead);
+    ahead.fetch((input_.pass_end(part.k) - part.k) / kPanelLine * kBlockCols + kFewLead);
     for (std::int64_t block = p_.col_begin; block < p_.col_end; block += kBlockCols) {
       const std::int64_t block_end =
           block + kBlockCols < p_.col_end ? block + kBlockCols : p_.col_end;
-      for (std::int64_t k = begin; k < end; k += kPairsPass) {
+      for (std::int64_t k = part.k; k < part.end; k += kPairsPass) {
         const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
         for (std::int64_t group = 0; group < groups; ++group) {
-          const std::uint16_t* const x =
-              input_.pass(rows, k - begin) + group * lines * kPackedLineStep;
-          const std::int64_t left = rows - group * kPanelRows;
+          const std::uint16_t* const x = part.pass(k, lines) + group * lines * kPackedLineStep;
+          const std::int64_t left = part.rows - group * kPanelRows;
           for (std::int64_t col = block; col < block_end; col += kPanelCols) {
             const int cols =
                 block_end - col < kPanelCols ? static_cast<int>(block_end - col) : kPanelCols;
-            float* const out = p_.out + (row + group * kPanelRows) * p_.out_stride + col;
+            float* const out = p_.out + (part.row + group * kPanelRows) * p_.out_stride + col;
             if (cols == kPanelCols && (stop - k) % kPanelLine == 0) {
               multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
                              k == 0, cols, out);
@@ -238,7 +238,7 @@ class FewRows {
 
   const MatmulPiece& p_;
   const PanelOfBf16<S> source_;
-  const PackedRows<S> input_;
+  const PackedRows<S, false> input_;
   std::uint16_t* const panel_;
 };
 

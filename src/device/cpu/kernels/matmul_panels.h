@@ -116,8 +116,68 @@ struct PanelTile {
   }
 };
 
-// The rows of x of a piece, packed in parts.
+// Packs elements [k, end) of `rows` rows of x, which are `stride` elements apart: groups of
+// kPanelRows rows, in each all lines.
 template <class S>
+void pack_pass(const std::uint16_t* x, std::int64_t stride, std::int64_t rows, std::int64_t k,
+               std::int64_t end, std::uint16_t* to) {
+  const std::int64_t lines = (end - k + kPanelLine - 1) / kPanelLine;
+  const std::int64_t whole = (end - k) / kPanelLine;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint16_t* const from = x + r * stride + k;
+    std::uint16_t* line =
+        to + r / kPanelRows * lines * kPackedLineStep + r % kPanelRows * kPanelLine;
+    for (std::int64_t i = 0; i < whole; ++i, line += kPackedLineStep) {
+      _mm512_store_si512(line, S::load_pairs(from + i * kPanelLine));
+    }
+    if (whole == lines) continue;
+    const auto left = static_cast<int>(end - k - whole * kPanelLine);
+    _mm512_store_si512(line, S::load_pairs(from + whole * kPanelLine, left));
+  }
+}
+
+inline constexpr std::int64_t panel_groups(std::int64_t rows) {
+  return (rows + kPanelRows - 1) / kPanelRows;
+}
+
+// Packs tiles [begin, end) of x for all pieces of an op (KernelTable::pack_rows): passes along K,
+// in each all groups of rows.
+template <class S>
+void pack_panels(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
+                 std::uint16_t* packed) {
+  const std::int64_t depth = x.dims[1];
+  const std::int64_t first = std::int64_t{begin} * kPackedTile;
+  const std::int64_t last = std::int64_t{end} * kPackedTile;
+  for (std::int64_t k = 0; k < depth; k += kPairsPass) {
+    const std::int64_t stop = k + kPairsPass < depth ? k + kPairsPass : depth;
+    const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
+    pack_pass<S>(static_cast<const std::uint16_t*>(x.data) + first * x.strides[0], x.strides[0],
+                 (last < rows ? last : rows) - first, k, stop,
+                 packed + panel_groups(rows) * kPanelRows * k +
+                     first / kPanelRows * lines * kPackedLineStep);
+  }
+}
+
+// Rows of x that are packed, and elements along K.
+struct PackedPart {
+  std::int64_t row = 0;  // of the piece
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+  std::int64_t end = 0;
+  const std::uint16_t* x = nullptr;  // packed elements from k on
+  std::int64_t all_groups = 0;       // that are packed together with these rows
+  std::int64_t first_group = 0;      // of these rows
+
+  std::int64_t groups() const { return panel_groups(rows); }
+  // The pass that begins at `at` and has `lines`, of these rows.
+  const std::uint16_t* pass(std::int64_t at, std::int64_t lines) const {
+    return x + all_groups * kPanelRows * (at - k) + first_group * lines * kPackedLineStep;
+  }
+};
+
+// The rows of x of a piece in parts. `shared`: pack_panels() packed all of them; else each part is
+// packed here.
+template <class S, bool shared>
 class PackedRows {
  public:
   // Rows of x beside which a panel's filling is small, and which fit into a cache of 1 MiB with a
@@ -128,57 +188,44 @@ class PackedRows {
   explicit PackedRows(const MatmulPiece& p)
       : p_(p), packed_(reinterpret_cast<std::uint16_t*>(p.wide)) {}
 
-  // Calls multiply(row, rows, k, end) for parts of x whose rows [row, row + rows) and elements
-  // [k, end) are packed.
+  // Calls multiply() for parts of x.
   template <class Multiply>
   void each_part(const Multiply& multiply) const {
-    for (std::int64_t row = p_.row_begin; row < p_.row_end; row += kChunk) {
-      const std::int64_t rows = row + kChunk < p_.row_end ? kChunk : p_.row_end - row;
+    PackedPart part;
+    for (part.row = p_.row_begin; part.row < p_.row_end; part.row += kChunk) {
+      part.rows = part.row + kChunk < p_.row_end ? kChunk : p_.row_end - part.row;
       // Few rows: all passes of a tile of columns follow each other, so that rows of the weight are
       // read from their beginning to their end.
-      const std::int64_t step =
-          kElements / (groups_of(rows) * kPanelRows * kPairsPass) * kPairsPass;
-      for (std::int64_t k = 0; k < p_.depth; k += step) {
-        const std::int64_t end = k + step < p_.depth ? k + step : p_.depth;
-        for (std::int64_t from = k; from < end; from += kPairsPass) {
-          pack(row, rows, from, pass_end(from),
-               packed_ + groups_of(rows) * kPanelRows * (from - k));
+      const std::int64_t step = kElements / (part.groups() * kPanelRows * kPairsPass) * kPairsPass;
+      for (part.k = 0; part.k < p_.depth; part.k += step) {
+        part.end = part.k + step < p_.depth ? part.k + step : p_.depth;
+        if constexpr (shared) {
+          part.all_groups = panel_groups(p_.row_end);
+          part.first_group = part.row / kPanelRows;
+          part.x = static_cast<const std::uint16_t*>(p_.x) + part.all_groups * kPanelRows * part.k;
+        } else {
+          part.all_groups = part.groups();
+          part.x = packed_;
+          for (std::int64_t k = part.k; k < part.end; k += kPairsPass) {
+            pack_pass<S>(static_cast<const std::uint16_t*>(p_.x) + part.row * p_.x_stride,
+                         p_.x_stride, part.rows, k, pass_end(k),
+                         packed_ + part.groups() * kPanelRows * (k - part.k));
+          }
         }
-        multiply(row, rows, k, end);
+        multiply(part);
       }
     }
   }
 
-  // A pass that begins `k` elements behind the part.
-  const std::uint16_t* pass(std::int64_t rows, std::int64_t k) const {
-    return packed_ + groups_of(rows) * kPanelRows * k;
-  }
   std::int64_t pass_end(std::int64_t k) const {
     return k + kPairsPass < p_.depth ? k + kPairsPass : p_.depth;
   }
-  static std::int64_t groups_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
   // The memory behind the packed rows: one panel.
   std::uint16_t* panel() const { return packed_ + kElements; }
 
  private:
   static_assert((kElements + kPanelCols * kPairsPass) * 2 <= kManyFloats * 4);
-
-  void pack(std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end,
-            std::uint16_t* to) const {
-    const std::int64_t lines = (end - k + kPanelLine - 1) / kPanelLine;
-    const std::int64_t whole = (end - k) / kPanelLine;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const auto* from = static_cast<const std::uint16_t*>(p_.x) + (row + r) * p_.x_stride + k;
-      std::uint16_t* line =
-          to + r / kPanelRows * lines * kPackedLineStep + r % kPanelRows * kPanelLine;
-      for (std::int64_t i = 0; i < whole; ++i, line += kPackedLineStep) {
-        _mm512_store_si512(line, S::load_pairs(from + i * kPanelLine));
-      }
-      if (whole == lines) continue;
-      const auto left = static_cast<int>(end - k - whole * kPanelLine);
-      _mm512_store_si512(line, S::load_pairs(from + whole * kPanelLine, left));
-    }
-  }
+  static_assert(kChunk % kPanelRows == 0 && kPackedTile % kPanelRows == 0);
 
   const MatmulPiece& p_;
   std::uint16_t* const packed_;
@@ -188,44 +235,42 @@ class PackedRows {
 // column `col`, or where the column ends. fill(col, k, end, to) writes elements [k, end) of it in
 // BF16, in lines kPanelLineStep elements apart. The rest of the last line may be any numbers:
 // zeros multiply them.
-template <class S, class Source>
+template <class S, class Source, bool shared>
 class Panels {
  public:
   Panels(const MatmulPiece& p, Source& source)
       : p_(p), source_(source), input_(p), panel_(input_.panel()) {}
 
   void run() {
-    input_.each_part([this](std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t end) {
-      multiply(row, rows, k, end);
-    });
+    input_.each_part([this](const PackedPart& part) { multiply(part); });
     if (p_.bias != nullptr) add_bias<S>(p_);
   }
 
  private:
-  void multiply(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) {
-    const std::int64_t groups = input_.groups_of(rows);
+  void multiply(const PackedPart& part) {
+    const std::int64_t groups = part.groups();
     for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
       const auto cols =
           static_cast<int>(col + kPanelCols < p_.col_end ? kPanelCols : p_.col_end - col);
-      for (std::int64_t k = begin; k < end; k += kPairsPass) {
+      for (std::int64_t k = part.k; k < part.end; k += kPairsPass) {
         const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
         // The products of one group are short: there a part is fetched beside each column's
         // filling.
         const std::int64_t parts = groups > 1 ? groups : cols;
-        FetchInParts ahead = stop < end ? fetch_ahead(col, stop, parts)
-                                        : fetch_ahead(col + kPanelCols, begin, parts);
+        FetchInParts ahead = stop < part.end ? fetch_ahead(col, stop, parts)
+                                             : fetch_ahead(col + kPanelCols, part.k, parts);
         for (int c = 0; c < cols; ++c) {
           source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
           if (groups == 1) ahead.fetch();
         }
-        const std::uint16_t* const x = input_.pass(rows, k - begin);
+        const std::uint16_t* const x = part.pass(k, lines);
         for (std::int64_t group = 0; group < groups; ++group) {
           if (groups > 1) ahead.fetch();
           const std::uint16_t* const from = x + group * lines * kPackedLineStep;
           const std::uint16_t* const next = group + 1 < groups ? from + lines * kPackedLineStep : x;
-          const std::int64_t first = row + group * kPanelRows;
-          multiply_group(row + rows - first, from, lines, next, k == 0, cols,
+          const std::int64_t first = part.row + group * kPanelRows;
+          multiply_group(part.row + part.rows - first, from, lines, next, k == 0, cols,
                          p_.out + first * p_.out_stride + col);
         }
       }
@@ -261,14 +306,15 @@ class Panels {
 
   const MatmulPiece& p_;
   Source& source_;
-  const PackedRows<S> input_;
+  const PackedRows<S, shared> input_;
   std::uint16_t* const panel_;
 };
 
-template <class Source>
+// `shared`: x is packed by pack_panels().
+template <class Source, bool shared = false>
 void matmul_panels(const MatmulPiece& p) {
   Source source(p);
-  Panels<typename Source::Simd, Source>(p, source).run();
+  Panels<typename Source::Simd, Source, shared>(p, source).run();
 }
 
 }  // namespace sluice::kernels
