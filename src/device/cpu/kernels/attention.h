@@ -283,6 +283,8 @@ class AttentionRun {
  private:
   friend class AttentionTotals<S, PowerOfE>;  // clear_sums(), add_tile(), sums_of()
 
+  static constexpr int kTileVectors = kAttentionTile / S::kLanes;
+
   void load_queries() {
     for (int r = 0; r < rows_; ++r) {
       const float* q = row_of<AsF32<S>>(p_.q, place_.token_of(r)) + place_.head_of(r) * dim_;
@@ -311,7 +313,7 @@ class AttentionRun {
     }
     Words::with_kv(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
     score_tile(low, high);
-    for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
+    softmax_tile(tile);
     weigh_tile(tile);
   }
 
@@ -383,38 +385,63 @@ class AttentionRun {
                     rows_, num_vectors);
   }
 
-  // One step of an online softmax: turns a row's scores of a tile into weights relative to the
-  // largest score so far, and keeps the factor by which earlier sums shrink.
-  void softmax_row(int row, std::int32_t tile) {
+  // One step of an online softmax: turns scores of a tile into weights relative to each row's
+  // largest score so far, and keeps the factors by which earlier sums shrink. Each loop is short,
+  // so that the core computes many rows at a time.
+  void softmax_tile(std::int32_t tile) {
+    for (int row = 0; row < rows_; ++row) {
+      factors_[row] = 0.0F;
+      with_scores(row, tile, [&](const F (&scores)[kTileVectors]) {
+        F largest = S::set1(-__builtin_inff());
+#pragma GCC unroll 8
+        for (int i = 0; i < kTileVectors; ++i) largest = S::max(scores[i], largest);
+        const float before = largest_[row];
+        const float now = S::max_lane(largest);
+        largest_[row] = now > before ? now : before;
+        factors_[row] = before - largest_[row];
+      });
+    }
+    for (int row = 0; row < rows_; ++row) {
+      const F reference = S::set1(largest_[row]);
+      added_[row] = 0.0F;
+      with_scores(row, tile, [&](F(&scores)[kTileVectors]) {
+        F sum = S::zero();
+#pragma GCC unroll 8
+        for (int i = 0; i < kTileVectors; ++i) {
+          scores[i] = exp<S>(S::sub(scores[i], reference));
+          sum = S::add(sum, scores[i]);
+        }
+        Words::store_weights(scores_ + std::int64_t{row} * kAttentionTile, scores);
+        added_[row] = sum_lanes(S::quarter_sum(sum));
+      });
+    }
+    for (int row = 0; row < rows_; row += S::kLanes) {
+      const F factor = exp<S>(S::load(factors_ + row));
+      S::store(factors_ + row, factor);
+      S::store(sums_ + row, S::add(S::mul(S::load(sums_ + row), factor), S::load(added_ + row)));
+    }
+  }
+
+  // Calls use() with the scaled scores of a row that sees keys of the tile; those of other keys are
+  // minus infinity.
+  template <class Use>
+  SLUICE_INLINE void with_scores(int row, std::int32_t tile, const Use& use) const {
     const int low = place_.low_of(row, tile);
     const int high = place_.high_of(row, tile);
     if (high <= low) return;
-    constexpr int kVectors = kAttentionTile / S::kLanes;
+    const float* const scores = scores_ + std::int64_t{row} * kAttentionTile;
     const F scale = S::set1(p_.scale);
-    const F none = S::set1(-__builtin_inff());
-    float* scores = scores_ + std::int64_t{row} * kAttentionTile;
-    F v[kVectors];
-    F largest = none;
+    F v[kTileVectors];
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const typename S::Mask seen = lanes_between(low - i * S::kLanes, high - i * S::kLanes);
-      v[i] = S::select(seen, S::mul(S::load(scores + i * S::kLanes), scale), none);
-      largest = S::max(v[i], largest);
-    }
-    const float before = largest_[row];
-    const float now = S::max_lane(largest);
-    const float reference = now > before ? now : before;
-    F sum = S::zero();
+    for (int i = 0; i < kTileVectors; ++i) v[i] = S::mul(S::load(scores + i * S::kLanes), scale);
+    if (high - low < kAttentionTile) {
+      const F none = S::set1(-__builtin_inff());
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      v[i] = exp<S>(S::sub(v[i], S::set1(reference)));
-      sum = S::add(sum, v[i]);
+      for (int i = 0; i < kTileVectors; ++i) {
+        v[i] = S::select(lanes_between(low - i * S::kLanes, high - i * S::kLanes), v[i], none);
+      }
     }
-    Words::store_weights(scores, v);
-    const float factor = lane_exp(before - reference);
-    largest_[row] = reference;
-    factors_[row] = factor;
-    sums_[row] = sums_[row] * factor + sum_lanes(S::quarter_sum(sum));
+    use(v);
   }
 
   // Adds the weighted values of a tile, for rows that see the same keys together.
@@ -467,11 +494,6 @@ class AttentionRun {
   SLUICE_INLINE static typename S::Mask lanes_between(int low, int high) {
     return S::without(S::first(clamp(high)), S::first(clamp(low)));
   }
-  SLUICE_INLINE static float lane_exp(float x) {
-    float lanes[S::kLanes];
-    S::store(lanes, exp<S>(S::set1(x)));
-    return lanes[0];
-  }
 
   const AttentionParams& p_;
   const AttentionPiece& piece_;
@@ -492,6 +514,7 @@ class AttentionRun {
   std::int64_t places_[kAttentionTile];  // of the keys of this tile
   std::int64_t next_places_[kAttentionTile];
   int next_count_ = 0;
+  float added_[kMaxAttentionRows] = {};  // to the sums, by this tile
 };
 
 template <class S>
