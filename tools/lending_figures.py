@@ -23,9 +23,9 @@ before (goal 1.5). Before each reclaim come windows of the same length in which 
 gaps of all windows of a kind are one sample. Gaps during which a stream's next prompt was computed
 do not count. --json also has the longest gaps of each window, with their times.
 
-With --settle the servers answer until their weights have moved into large pages, before anything is
-measured; the model must be large enough for that. Both figures tell the share of the time in which
-the host of a virtual machine took the cores away ("steal" of /proc/stat).
+With --settle the servers are idle until their weights have moved into large pages, before anything
+is measured; the model must be large enough for that. Both figures tell the share of the time in
+which the host of a virtual machine took the cores away ("steal" of /proc/stat).
 
 Nothing else should run beside it. Prompts are random token ids, so that nothing is shared.
 """
@@ -212,13 +212,13 @@ class Figures:
                       output or self.options.output)
 
     def settle(self, server):
-        """Weights move into large pages between steps. The log says when they have, or stay."""
+        """Weights move into large pages while idle. The log says when they have, or stay."""
         deadline = time.monotonic() + PATIENCE_S
         while not any(" weights: " in line and " pages" in line for line in server.said):
             if time.monotonic() > deadline:
                 raise SystemExit("the log does not say that weights have moved; omit --settle for "
                                  "a small model")
-            self.stream(server.port, 16).done()
+            time.sleep(0.1)
 
     def burst_on(self, busy, other):
         """P99 TTFT of the burst, the times of the other's answers during it, and the share of the
@@ -317,13 +317,13 @@ class Figures:
             lender.offer(lent)
             await_metric(server.port, "kv_lending_joined", lambda value: value == 1)
             for turn in range(self.options.reclaims):
+                if self.options.settle:
+                    self.settle(server)
                 if not streams:
                     streams = [Stream(server.port, self.model,
                                       self.prompt(self.options.stream_prompt),
                                       self.options.stream_tokens, again=True)
                                for _ in range(self.options.streams)]
-                if self.options.settle:
-                    self.settle(server)
                 self.borrow_all(server, lender)
                 over = time.monotonic()
                 while not all(each.had_tokens_since(over) for each in streams):

@@ -10,11 +10,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/check.h"
-
 namespace sluice {
 namespace {
 
+constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the C library of Debian 12 may not name
 
 // "55d0c0000000-55d0c0200000 r--s ...": the first line of a mapping.
@@ -48,15 +47,31 @@ std::string rule_in(const char* path) {
 
 // The whole large pages of a mapping.
 std::span<const std::byte> whole_pages(std::span<const std::byte> mapping) {
-  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
   const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(mapping.data()) % kLarge;
   if (skipped >= mapping.size()) return {};
   return mapping.subspan(skipped, (mapping.size() - skipped) / kLarge * kLarge);
 }
 
+// Touches memory at a multiple of a large page, and tells whether the system gave a large page. Its
+// last small page is there then. MADV_COLLAPSE would tell, too, but it waits for other CPUs.
+bool fault_in_large_page(std::byte* at) {
+  constexpr std::size_t kSmall = 4096;
+  *static_cast<volatile std::byte*>(at) = std::byte{0};
+  unsigned char there = 0;
+  return ::mincore(at + kLarge - kSmall, kSmall, &there) == 0 && (there & 1) != 0;
+}
+
 Error no_large_pages(const char* call) {
   return unavailable(std::string("the system gives no large pages: ") + call + ": " +
                      std::strerror(errno));
+}
+
+// Frees a copy that does not move, because `call` failed.
+Error give_up(std::byte* copy, const char* call) {
+  Error error = no_large_pages(call);
+  static_cast<void>(::madvise(copy, kLarge, MADV_DONTNEED));
+  static_cast<void>(::mprotect(copy, kLarge, PROT_READ | PROT_WRITE));
+  return error;
 }
 
 }  // namespace
@@ -102,12 +117,11 @@ bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes) {
   const auto length = static_cast<std::size_t>(end - begin);
   // A large page needs an address that is a multiple of its size. The kernel chooses one only where
   // its rule grants large pages, so the mapping is placed in a larger reservation.
-  constexpr auto kAlign = static_cast<std::size_t>(kLargePageBytes);
-  const std::size_t reserved = length + kAlign;
+  const std::size_t reserved = length + kLarge;
   void* const space =
       ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) return true;
-  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kAlign;
+  const std::size_t skipped = -reinterpret_cast<std::uintptr_t>(space) % kLarge;
   void* const map = ::mmap(static_cast<std::byte*>(space) + skipped, length, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_FIXED, fd, begin);
   bool refused = false;
@@ -131,57 +145,39 @@ LargePageMover::LargePageMover(std::span<const std::byte> mapping)
 
 LargePageMover::~LargePageMover() {
   if (space_ == nullptr) return;
-  // The range of copies that were placed is free, and may belong to another mapping by now.
-  std::byte* const rest = copies_ + placed();
+  // The range of copies that were moved is free, and may belong to another mapping by now.
+  std::byte* const rest = copies_ + moved_;
   ::munmap(space_, static_cast<std::size_t>(copies_ - space_));
   ::munmap(rest, static_cast<std::size_t>(space_ + space_bytes_ - rest));
 }
 
-Status LargePageMover::copy_next(std::size_t most) {
-  constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
-  CHECK(most > 0 && most % kLarge == 0);
-  const std::size_t done = copied();
-  const std::size_t bytes = std::min(most, mapping_.size() - done);
-  if (bytes == 0) return {};
-  if (space_ == nullptr) {
-    // One mapping for all copies, with a page that exists before the mapping is split: only then do
-    // pieces become one mapping again where they are moved to. A process may have 65,530 of them.
-    const std::size_t wanted = mapping_.size() + kLarge;
-    void* const space = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (space == MAP_FAILED) return no_large_pages("mmap");
-    space_ = static_cast<std::byte*>(space);
-    space_bytes_ = wanted;
-    copies_ = space_ + -reinterpret_cast<std::uintptr_t>(space_) % kLarge;
-    if (::madvise(copies_, mapping_.size(), MADV_HUGEPAGE) != 0) return no_large_pages("madvise");
-    *copies_ = std::byte{0};
-  }
-  std::byte* const copy = copies_ + done;
-  std::memcpy(copy, place_of(done), bytes);
-  if (::mprotect(copy, bytes, PROT_READ) != 0) return no_large_pages("mprotect");
-  // Tells whether the pages are large, and makes them so if they are not. Kernels before 6.1 do not
-  // know the advice.
-  if (::madvise(copy, bytes, kCollapse) != 0 &&
-      (errno != EINVAL || bytes_in_large_pages(copy, bytes) == 0)) {
-    Error error = no_large_pages("madvise");
-    static_cast<void>(::madvise(copy, bytes, MADV_DONTNEED));
-    static_cast<void>(::mprotect(copy, bytes, PROT_READ | PROT_WRITE));
-    return error;
-  }
-  copied_.store(done + bytes, std::memory_order_release);
+// One mapping for all copies: the kernel joins pages again where they are moved to only if they are
+// parts of one. A process may have 65,530 mappings.
+Status LargePageMover::reserve() {
+  const std::size_t wanted = mapping_.size() + kLarge;
+  void* const space = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return no_large_pages("mmap");
+  space_ = static_cast<std::byte*>(space);
+  space_bytes_ = wanted;
+  copies_ = space_ + -reinterpret_cast<std::uintptr_t>(space_) % kLarge;
+  if (::madvise(copies_, mapping_.size(), MADV_HUGEPAGE) != 0) return no_large_pages("madvise");
   return {};
 }
 
-Status LargePageMover::place_next(std::size_t most) {
-  CHECK(most > 0 && most % static_cast<std::size_t>(kLargePageBytes) == 0);
-  const std::size_t done = placed();
-  const std::size_t bytes = std::min(most, copied() - done);
-  if (bytes == 0) return {};
-  if (::mremap(copies_ + done, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place_of(done)) ==
-      MAP_FAILED) {
-    return no_large_pages("mremap");
+Status LargePageMover::move_next() {
+  if (moved_ == mapping_.size()) return {};
+  if (space_ == nullptr) RETURN_IF_ERROR(reserve());
+  std::byte* const copy = copies_ + moved_;
+  const bool large = fault_in_large_page(copy);
+  std::memcpy(copy, place(), kLarge);
+  // Kernels before 6.1 do not know the advice.
+  if (!large && ::madvise(copy, kLarge, kCollapse) != 0) return give_up(copy, "madvise");
+  if (::mprotect(copy, kLarge, PROT_READ) != 0) return give_up(copy, "mprotect");
+  if (::mremap(copy, kLarge, kLarge, MREMAP_MAYMOVE | MREMAP_FIXED, place()) == MAP_FAILED) {
+    return give_up(copy, "mremap");
   }
-  placed_.store(done + bytes, std::memory_order_relaxed);
+  moved_ += kLarge;
   return {};
 }
 

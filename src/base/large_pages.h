@@ -5,7 +5,6 @@
 // Threads: any.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,40 +40,34 @@ bool grants_large_pages(std::string_view rule);
 bool take_large_pages(int fd, std::int64_t from, std::int64_t bytes);
 inline constexpr std::int64_t kLargePageBytes = std::int64_t{2} << 20;
 
-// Moves a mapping into large pages of this process, piece by piece: one thread copies, and another
-// one puts the copies in the place of the mapping, while no thread reads it. Addresses and contents
-// stay; later changes of a mapped file do not show in what has moved.
+// Moves a mapping into large pages of this process, one at a time: copies 2 MiB and puts the copy
+// in the place of the mapping, while no other thread reads it. Addresses and contents stay; later
+// changes of a mapped file do not show in what has moved.
 class LargePageMover {
  public:
-  // `mapping`: private and read-only. The whole large pages that it holds are moved; what is left
-  // at both ends stays. REQUIRES: it stays mapped while the mover lives.
+  // `mapping`: private and read-only. The whole large pages that it holds are moved; the rest at
+  // both ends stays. REQUIRES: it stays mapped while the mover lives.
   explicit LargePageMover(std::span<const std::byte> mapping);
   ~LargePageMover();
   LargePageMover(const LargePageMover&) = delete;
   LargePageMover& operator=(const LargePageMover&) = delete;
 
   std::size_t bytes() const { return mapping_.size(); }  // to be moved
-  std::size_t copied() const { return copied_.load(std::memory_order_acquire); }
-  std::size_t placed() const { return placed_.load(std::memory_order_relaxed); }
+  std::size_t moved() const { return moved_; }
 
-  // Copies at most `most` further bytes, a multiple of a large page. An error says why the system
-  // gives no large pages; the rest stays as it is. Threads: the one that copies.
-  Status copy_next(std::size_t most);
-  // Puts at most `most` of the copied bytes in their place. REQUIRES: no thread reads the mapping
-  // meanwhile. Threads: the one that places.
-  Status place_next(std::size_t most);
+  // Moves the next large page; nothing if all have moved. An error says why the system gives none;
+  // the mapping stays as it is. REQUIRES: no other thread reads the mapping meanwhile.
+  Status move_next();
 
  private:
-  std::byte* place_of(std::size_t offset) const {
-    return const_cast<std::byte*>(mapping_.data()) + offset;
-  }
+  Status reserve();
+  std::byte* place() const { return const_cast<std::byte*>(mapping_.data()) + moved_; }
 
   std::span<const std::byte> mapping_;  // whole large pages
   std::byte* space_ = nullptr;          // a reservation for copies; null: not made
   std::size_t space_bytes_ = 0;
   std::byte* copies_ = nullptr;  // in it, at a multiple of a large page
-  std::atomic<std::size_t> copied_{0};
-  std::atomic<std::size_t> placed_{0};
+  std::size_t moved_ = 0;
 };
 
 // How an operator allows it.

@@ -350,7 +350,7 @@ Status ModelRunner::trace_steps(StepTrace* trace) {
 
 Status ModelRunner::run_model(const BatchPlan& plan) {
   const auto num_tokens = static_cast<std::int32_t>(plan.token_ids.size());
-  RETURN_IF_ERROR(poll_weights());
+  RETURN_IF_ERROR(poll_stream());
   const ForwardVariant variant = this->variant();
   if (!stream_ || stream_->finished()) {
     if (trace_ != nullptr) {

@@ -200,7 +200,8 @@ class ModelRunner final : public Executor,
   Status capture_graphs(ForwardVariant variant);
   Status run_model(const BatchPlan& plan);
   Status run_streamed(Step& step);
-  Status poll_weights();
+  Status poll_stream();
+  void move_weights(TimePoint now);
   Status check_pages();
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
@@ -227,7 +228,8 @@ class ModelRunner final : public Executor,
   WeightWatch watch_;  // of what the arena maps
   std::unique_ptr<WeightStream> stream_;
   std::unique_ptr<WeightPages> large_pages_;
-  TimePoint checked_{};
+  TimePoint next_move_{};        // of weights, if no step runs before then
+  std::size_t moved_after_ = 0;  // steps
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<AdapterMemory> adapter_memory_;

@@ -30,7 +30,7 @@ Result<StreamShape> ModelRunner::use_stream(const KvStream::Options& options) {
 Status ModelRunner::run_streamed(Step& step) {
   const BatchPlan& plan = *step.plan;
   CHECK(streamed_ && plan.rows.size() == 1);
-  RETURN_IF_ERROR(poll_weights());
+  RETURN_IF_ERROR(poll_stream());
   const PlanRow& row = plan.rows.front();
   Status kv = streamed_->begin(row, plan.streamed_blocks, inputs_.table(row.slot),
                                arena_->region_base(RegionKind::kKv), options_.kv_dtype);

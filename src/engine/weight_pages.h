@@ -1,16 +1,19 @@
 // WeightPages: moves mapped weights into large pages while the model runs. A start maps weights as
 // their files lie in the system's cache, in pages of 4 KiB, and costs nothing. Finding these pages
-// costs each step time: most in a virtual machine, where each lookup is two. So a thread
-// of low priority copies weights to large pages, and between two steps the engine's thread puts
-// copies in their place (LargePageMover). The cached file can make room for other memory then.
+// costs each step time: most in a virtual machine, where each lookup is two. So the engine's thread
+// copies weights to large pages and puts these in their place (LargePageMover): between steps for a
+// small share of their time, and without a pause while there are none. The cached file can make
+// room for other memory then.
+//
+// No thread of its own copies beside the steps: it would take a core from one of the threads that
+// compute, and all others wait for that one.
 //
 // Weights stay where they are if the system has no large pages, or if not so much memory is free as
 // the copies and the KV memory take. The log says so, with the reason.
 //
-// Owner: the model runner. Threads: the engine's thread, and its own.
+// Owner: the model runner. Threads: the engine's thread.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,7 +21,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,43 +34,48 @@ class WeightPages {
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 20;
   // Bytes that stay free.
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{512} << 20;
-  // Copies without a place yet, and a piece of 8 MiB: memory beyond that of the weights.
-  static constexpr std::size_t kAheadBytes = std::size_t{56} << 20;
-  // Copies that take their places between two steps: this many take a millisecond, and so many are
-  // placed after a step of at most kStepPerRound. Longer steps are followed by more.
-  static constexpr std::size_t kRoundBytes = std::size_t{16} << 20;
-  static constexpr Duration kStepPerRound = std::chrono::milliseconds(32);
+  // After steps, a move takes at most this part of their time: 4 %. Answers are slower by that
+  // until all weights have moved. A GiB takes 3 s of steps, or a minute where a virtual machine
+  // gets its memory from the host at first use.
+  static constexpr int kStepsPerMove = 25;
+  // A move after a long step takes no longer, because streams wait for it.
+  static constexpr Duration kLongestMove = std::chrono::milliseconds(20);
+  // A move while there are no steps: a request that arrives may wait so long.
+  static constexpr Duration kIdleMove = std::chrono::milliseconds(4);
 
   struct Options {
-    std::vector<std::span<const std::byte>> mappings;  // of files, private and read-only
-    std::int64_t others = 0;                           // bytes that KV memory may take later
-    // Bytes of memory that are free now; on the copying thread.
-    std::function<std::optional<std::int64_t>()> free_bytes;
+    std::vector<std::span<const std::byte>> mappings;         // of files, private and read-only
+    std::int64_t others = 0;                                  // bytes that KV memory may take later
+    std::function<std::optional<std::int64_t>()> free_bytes;  // of memory, now
     std::size_t least_bytes = kLeastBytes;
   };
 
-  explicit WeightPages(Options options);
-  ~WeightPages();
+  // REQUIRES: the clock outlives this.
+  explicit WeightPages(Options options, const Clock& clock = real_clock());
   WeightPages(const WeightPages&) = delete;
   WeightPages& operator=(const WeightPages&) = delete;
 
-  // Begins to copy at the first call; puts at most `most` copied bytes in their places at each, or
-  // bytes_after(the time since the last call). REQUIRES: no thread reads the mappings meanwhile;
-  // they are there until the end of this object, and guarded against the truncation of their files.
-  void advance();
-  void advance(std::size_t most);
-  static std::size_t bytes_after(Duration step);
+  // Both move weights page by page (2 MiB) and begin no page after their time, so they take the
+  // time of one page longer at most. The first call only looks whether weights can move. REQUIRES:
+  // no other thread reads the mappings meanwhile; they are there until the end of this object, and
+  // guarded against the truncation of their files.
+  //
+  // To be called after each step. The time since the last call counts as that of the step. A page
+  // that took longer than allowed is made up for after the next steps.
+  void advance_after_step();
+  void advance_while_idle();
+
   // Whether there is nothing more to do.
   bool finished() const { return finished_; }
-
-  std::size_t copied() const;  // bytes, with those that were placed
-  std::size_t placed() const;  // bytes in large pages
+  std::size_t moved() const;  // bytes in large pages
   // Why the other ones have none. REQUIRES: finished().
   const std::string& why() const { return why_; }
 
  private:
-  void start();
-  void copy_all();
+  static const Clock& real_clock();
+  bool start();
+  void move_for(Duration time);
+  void move_page();
   // Why weights stay, or nothing.
   std::string obstacle() const;
   // Why `needed` bytes cannot be taken, or nothing.
@@ -76,16 +83,16 @@ class WeightPages {
   void finish();
 
   Options options_;
+  const Clock& clock_;
   std::size_t bytes_ = 0;  // of all mappings
   std::deque<LargePageMover> movers_;
+  std::size_t pages_ = 0;  // that have moved
   TimePoint begin_{};
-  TimePoint last_{};  // advance() was called
+  TimePoint last_{};       // the end of the last move
+  Duration allowance_{0};  // for moves after steps; negative: used beforehand
   bool started_ = false;
   bool finished_ = false;
-  std::string why_;  // of the copying thread, until it has ended
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> copying_ended_{false};  // the thread has nothing more to do
-  std::thread thread_;
+  std::string why_;
 };
 
 }  // namespace sluice

@@ -6,10 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "base/file.h"
 #include "base/large_pages.h"
@@ -18,13 +17,32 @@
 namespace sluice {
 namespace {
 
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 constexpr auto kLargePage = static_cast<std::size_t>(kLargePageBytes);
-constexpr std::size_t kWeightBytes = 21 * kLargePage + 4096 + 17;  // more than two pieces
+constexpr std::size_t kWeightBytes = 21 * kLargePage + 4096 + 17;  // not whole pages only
 constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
 std::byte weight_byte(std::size_t i) { return std::byte(i * 7 + i / 4096 + i / kLargePage); }
+
+// Each page takes the same time, because a move reads the clock once after each.
+class PageClock final : public Clock {
+ public:
+  explicit PageClock(Duration page) : page_(page) {}
+  TimePoint now() const override {
+    now_ = now_ + page_;
+    return now_;
+  }
+  // Without a page.
+  TimePoint time() const { return now_; }
+  void run_step(Duration length) { now_ = now_ + length; }
+
+ private:
+  Duration page_;
+  mutable TimePoint now_;
+};
 
 // A file that is mapped at a multiple of a large page, as weights are.
 class WeightPagesTest : public testing::Test {
@@ -57,8 +75,13 @@ class WeightPagesTest : public testing::Test {
             .free_bytes = [] { return kPlenty; },
             .least_bytes = kWeightBytes};
   }
+  WeightPages::Options many_options() const {
+    WeightPages::Options result = options();
+    result.mappings.assign(5, weights_);  // each moves what the one before it has moved
+    return result;
+  }
   static void move(WeightPages& pages) {
-    while (!pages.finished()) pages.advance();
+    while (!pages.finished()) pages.advance_while_idle();
   }
   bool contents_are_right() const {
     for (std::size_t i = 0; i < kWeightBytes; ++i) {
@@ -80,23 +103,25 @@ class WeightPagesTest : public testing::Test {
 TEST_F(WeightPagesTest, AllWholePagesMoveBetweenReads) {
   skip_without_large_pages();
   if (IsSkipped()) return;
-  WeightPages pages(options());
+  const PageClock clock(WeightPages::kIdleMove / 2);
+  WeightPages pages(options(), clock);
   for (std::size_t i = 0; !pages.finished(); ++i) {
-    const std::size_t before = pages.placed();
-    pages.advance(2 * kLargePage);
-    ASSERT_LE(pages.placed() - before, 2 * kLargePage);
+    const std::size_t before = pages.moved();
+    pages.advance_while_idle();
+    ASSERT_LE(pages.moved() - before, 2 * kLargePage);
     const std::size_t at = i * 4099 % kWeightBytes;
     ASSERT_EQ(weights_[at], weight_byte(at));
   }
   EXPECT_TRUE(contents_are_right());
   EXPECT_EQ(pages.why(), "");
-  EXPECT_EQ(pages.placed(), 21 * kLargePage);
+  EXPECT_EQ(pages.moved(), 21 * kLargePage);
   EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), 21 * kLargePage);
-  // All copies are one mapping, which cannot be written.
+  // All pages are one mapping, which cannot be written.
   const auto map = *read_file("/proc/self/maps", 1 << 20);
   const auto begin = reinterpret_cast<std::uintptr_t>(weights_.data());
   EXPECT_THAT(map, HasSubstr(fmt::format("{:x}-{:x} r--p", begin, begin + 21 * kLargePage)));
-  pages.advance();
+  pages.advance_while_idle();
+  pages.advance_after_step();
 }
 
 TEST_F(WeightPagesTest, WeightsStayWhereMemoryIsShort) {
@@ -109,50 +134,82 @@ TEST_F(WeightPagesTest, WeightsStayWhereMemoryIsShort) {
   move(pages);
   EXPECT_THAT(pages.why(), HasSubstr("1536 MiB are free; large pages and KV memory would take "
                                      "1066 MiB, and 512 MiB are to stay free"));
-  EXPECT_EQ(pages.placed(), 0U);
+  EXPECT_EQ(pages.moved(), 0U);
   EXPECT_TRUE(contents_are_right());
 }
 
-// Bytes that have been copied move nevertheless.
 TEST_F(WeightPagesTest, TheMoveEndsWhenMemoryBecomesShort) {
   skip_without_large_pages();
   if (IsSkipped()) return;
-  WeightPages::Options options = this->options();
-  options.mappings.assign(5, weights_);  // six pieces each
-  std::atomic<int> calls{0};
-  options.free_bytes = [&] { return calls++ == 0 ? kPlenty : 0; };
+  WeightPages::Options options = many_options();
+  int calls = 0;
+  options.free_bytes = [&] { return calls++ < 2 ? kPlenty : 0; };
   WeightPages pages(options);
   move(pages);
   EXPECT_THAT(pages.why(), HasSubstr("0 MiB are free"));
-  EXPECT_EQ(pages.placed(), 21 * kLargePage + 2 * 4 * kLargePage);  // eight pieces
+  EXPECT_EQ(pages.moved(), 64 * kLargePage);  // two checks
   EXPECT_TRUE(contents_are_right());
 }
 
-TEST_F(WeightPagesTest, CopiesWaitForTheirPlaces) {
+// The share holds over all steps, however long they and the pages are, and it is used.
+TEST_F(WeightPagesTest, MovesAfterStepsTakeTheirShareOfTheTime) {
   skip_without_large_pages();
   if (IsSkipped()) return;
-  WeightPages::Options options = this->options();
-  options.mappings.assign(5, weights_);
-  WeightPages pages(options);
-  pages.advance();
-  while (pages.copied() < WeightPages::kAheadBytes) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_LE(pages.copied(), WeightPages::kAheadBytes + 4 * kLargePage);
-  move(pages);
-  EXPECT_EQ(pages.placed(), 5 * 21 * kLargePage);
-  EXPECT_EQ(pages.why(), "");
-  EXPECT_TRUE(contents_are_right());
+  struct Case {
+    Duration step;
+    Duration page;
+  };
+  for (const auto& [step, page] :
+       {Case{milliseconds(25), microseconds(230)}, Case{milliseconds(2), microseconds(230)},
+        Case{milliseconds(25), microseconds(4500)}, Case{milliseconds(100), microseconds(4500)}}) {
+    SCOPED_TRACE(fmt::format("steps of {} us, pages of {} us", step / microseconds(1),
+                             page / microseconds(1)));
+    PageClock clock(page);
+    WeightPages pages(many_options(), clock);
+    pages.advance_after_step();
+    EXPECT_EQ(pages.moved(), 0U);
+    const TimePoint begin = clock.time();
+    Duration moves{0};
+    for (int i = 0; pages.moved() < 100 * kLargePage; ++i) {
+      ASSERT_LT(i, 10'000);
+      clock.run_step(step - page);  // the clock's reading before the move is the rest
+      const std::size_t before = pages.moved();
+      pages.advance_after_step();
+      const Duration move = static_cast<int>((pages.moved() - before) / kLargePage) * page;
+      ASSERT_LE(move, step / WeightPages::kStepsPerMove + page);
+      moves += move;
+      const Duration steps = clock.time() - begin - moves;
+      ASSERT_EQ(steps, (i + 1) * step);
+      ASSERT_LE(moves, steps / WeightPages::kStepsPerMove + page);
+      ASSERT_GE(moves, steps / WeightPages::kStepsPerMove);
+    }
+  }
 }
 
-// Copies beside long steps would wait for many of these if each was followed by a millisecond.
-TEST(WeightPagesPace, LongerStepsAreFollowedByMore) {
-  using std::chrono::milliseconds;
-  constexpr std::size_t kRound = WeightPages::kRoundBytes;
-  EXPECT_EQ(WeightPages::bytes_after(Duration::zero()), kRound);
-  EXPECT_EQ(WeightPages::bytes_after(milliseconds(63)), kRound);
-  EXPECT_EQ(WeightPages::bytes_after(milliseconds(64)), 2 * kRound);
-  EXPECT_EQ(WeightPages::bytes_after(milliseconds(500)), 15 * kRound);
-  EXPECT_EQ(WeightPages::bytes_after(std::chrono::hours(1)), 64 * kRound);
+TEST_F(WeightPagesTest, LongStepsAndRestsEarnNoLongMove) {
+  skip_without_large_pages();
+  if (IsSkipped()) return;
+  PageClock clock(milliseconds(1));
+  WeightPages pages(many_options(), clock);
+  pages.advance_after_step();
+  clock.run_step(std::chrono::hours(1));
+  pages.advance_after_step();
+  EXPECT_EQ(pages.moved(), WeightPages::kLongestMove / milliseconds(1) * kLargePage);
+}
+
+TEST_F(WeightPagesTest, MovesWhileIdleKeepARequestWaitingForAMoment) {
+  skip_without_large_pages();
+  if (IsSkipped()) return;
+  const PageClock clock(microseconds(300));
+  WeightPages pages(many_options(), clock);
+  pages.advance_while_idle();
+  EXPECT_EQ(pages.moved(), 0U);
+  for (int i = 0; i < 5; ++i) {
+    const TimePoint begin = clock.now();
+    pages.advance_while_idle();
+    EXPECT_LE(clock.time() - begin, WeightPages::kIdleMove + 2 * microseconds(300));
+  }
+  EXPECT_EQ(pages.moved(), 5 * 14 * kLargePage);  // 4.2 ms each
 }
 
 TEST_F(WeightPagesTest, SmallWeightsStay) {
@@ -160,17 +217,16 @@ TEST_F(WeightPagesTest, SmallWeightsStay) {
   options.least_bytes = kWeightBytes + 1;
   WeightPages pages(options);
   EXPECT_TRUE(pages.finished());
-  pages.advance();
-  EXPECT_EQ(pages.placed(), 0U);
+  pages.advance_while_idle();
+  EXPECT_EQ(pages.moved(), 0U);
   EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), 0U);
 }
 
 TEST_F(WeightPagesTest, EndsWhileItMoves) {
-  for (int i = 0; i < 20; ++i) {
-    WeightPages pages(options());
-    pages.advance();
-    std::this_thread::sleep_for(std::chrono::microseconds(200 * i));
-    pages.advance();
+  const PageClock clock(milliseconds(1));
+  for (int i = 0; i < 8; ++i) {
+    WeightPages pages(options(), clock);
+    for (int calls = 0; calls < i; ++calls) pages.advance_while_idle();
   }
   EXPECT_TRUE(contents_are_right());
 }
