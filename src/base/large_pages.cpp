@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -66,11 +67,19 @@ Error no_large_pages(const char* call) {
                      std::strerror(errno));
 }
 
-// Frees a copy that does not move, because `call` failed.
-Error give_up(std::byte* copy, const char* call) {
+// To memory at a multiple of a large page. 0, or the error for which there is none.
+int copy_large_page(std::byte* to, const std::byte* from) {
+  const bool large = fault_in_large_page(to);
+  std::memcpy(to, from, kLarge);
+  // Kernels before 6.1 do not know the advice.
+  return large || ::madvise(to, kLarge, kCollapse) == 0 ? 0 : errno;
+}
+
+// Frees copies that do not move, because `call` failed.
+Error give_up(std::span<std::byte> copies, const char* call) {
   Error error = no_large_pages(call);
-  static_cast<void>(::madvise(copy, kLarge, MADV_DONTNEED));
-  static_cast<void>(::mprotect(copy, kLarge, PROT_READ | PROT_WRITE));
+  static_cast<void>(::madvise(copies.data(), copies.size(), MADV_DONTNEED));
+  static_cast<void>(::mprotect(copies.data(), copies.size(), PROT_READ | PROT_WRITE));
   return error;
 }
 
@@ -165,19 +174,26 @@ Status LargePageMover::reserve() {
   return {};
 }
 
-Status LargePageMover::move_next() {
-  if (moved_ == mapping_.size()) return {};
+Status LargePageMover::move_next(ThreadPool& pool) {
+  const auto threads = static_cast<std::size_t>(pool.size());
+  const std::size_t bytes = std::min(threads * kLarge, mapping_.size() - moved_);
+  if (bytes == 0) return {};
   if (space_ == nullptr) RETURN_IF_ERROR(reserve());
-  std::byte* const copy = copies_ + moved_;
-  const bool large = fault_in_large_page(copy);
-  std::memcpy(copy, place(), kLarge);
-  // Kernels before 6.1 do not know the advice.
-  if (!large && ::madvise(copy, kLarge, kCollapse) != 0) return give_up(copy, "madvise");
-  if (::mprotect(copy, kLarge, PROT_READ) != 0) return give_up(copy, "mprotect");
-  if (::mremap(copy, kLarge, kLarge, MREMAP_MAYMOVE | MREMAP_FIXED, place()) == MAP_FAILED) {
-    return give_up(copy, "mremap");
+  const std::span copies(copies_ + moved_, bytes);
+  std::atomic<int> failed = 0;
+  pool.parallel_for(static_cast<int>(bytes / kLarge), [&](int page) {
+    const std::size_t at = static_cast<std::size_t>(page) * kLarge;
+    if (const int error = copy_large_page(copies.data() + at, place() + at)) failed = error;
+  });
+  if (failed != 0) {
+    errno = failed;
+    return give_up(copies, "madvise");
   }
-  moved_ += kLarge;
+  if (::mprotect(copies.data(), bytes, PROT_READ) != 0) return give_up(copies, "mprotect");
+  if (::mremap(copies.data(), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place()) == MAP_FAILED) {
+    return give_up(copies, "mremap");
+  }
+  moved_ += bytes;
   return {};
 }
 

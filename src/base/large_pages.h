@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 
 namespace sluice {
 
@@ -55,9 +56,10 @@ class LargePageMover {
   std::size_t bytes() const { return mapping_.size(); }  // to be moved
   std::size_t moved() const { return moved_; }
 
-  // Moves the next large page; nothing if all have moved. An error says why the system gives none;
-  // the mapping stays as it is. REQUIRES: no other thread reads the mapping meanwhile.
-  Status move_next();
+  // Moves the next large page for each thread of the pool; nothing if all have moved. An error says
+  // why the system gives none; the rest of the mapping stays as it is. REQUIRES: no other thread
+  // reads the mapping meanwhile.
+  Status move_next(ThreadPool& pool);
 
  private:
   Status reserve();

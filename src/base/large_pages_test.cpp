@@ -68,7 +68,8 @@ TEST(LargePages, AMoverLeavesTheMemoryOfOthers) {
   {
     LargePageMover mover({map, kPages * kLarge});
     EXPECT_EQ(mover.bytes(), kPages * kLarge);
-    for (int i = 0; i < 4; ++i) EXPECT_TRUE(mover.move_next());
+    ThreadPool pool(1);
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(mover.move_next(pool));
     EXPECT_EQ(mover.moved(), 4 * kLarge);
     for (int i = 0; i < 32; ++i) {
       void* const other =

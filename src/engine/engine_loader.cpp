@@ -160,7 +160,7 @@ Result<PlacedWeights> place_weights(const Shared<WeightFiles>& files,
 std::unique_ptr<WeightPages> large_pages_for(const WeightsLayout& layout,
                                              const std::optional<UncheckedSection>& section,
                                              const Arena& arena, std::int64_t kv_bytes,
-                                             const Device& device) {
+                                             const Device& device, ThreadPool& pool) {
   WeightPages::Options options;
   for (const WeightsLayout::MappedFilePlace& file : layout.mapped_files(arena)) {
     options.mappings.emplace_back(file.data, file.bytes);
@@ -175,7 +175,7 @@ std::unique_ptr<WeightPages> large_pages_for(const WeightsLayout& layout,
     if (!info) return std::nullopt;
     return info->free_bytes;
   };
-  return std::make_unique<WeightPages>(std::move(options));
+  return std::make_unique<WeightPages>(std::move(options), pool);
 }
 
 void warn_of_dummy_weights(const WeightsLayout& layout, WeightDTypes dtypes,
@@ -252,7 +252,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   if (options.large_pages && device.traits().maps_files) {
     runner->use_large_pages(
         large_pages_for(*layout, section, runner->arena(),
-                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device));
+                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool));
   }
   if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);

@@ -39,7 +39,7 @@ void ModelRunner::move_weights(TimePoint now) {
   moved_after_ = submitted_;
   next_move_ = now + kIdleMoves;
   // The stream goes first: it reads the files in the order of the layers. So the weights are in
-  // memory when they move, and the engine's thread does not wait for the disk.
+  // memory when they move, and moves do not wait for the disk.
   if (stream_ && !stream_->finished()) return;
   if (stepped) {
     large_pages_->advance_after_step();

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kPagesPerCheck = 32;  // of the free memory
+constexpr std::size_t kBytesPerCheck = std::size_t{64} << 20;  // of the free memory
 
 }  // namespace
 
@@ -19,8 +19,8 @@ const Clock& WeightPages::real_clock() {
   return clock;
 }
 
-WeightPages::WeightPages(Options options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock) {
+WeightPages::WeightPages(Options options, ThreadPool& pool, const Clock& clock)
+    : options_(std::move(options)), pool_(pool), clock_(clock) {
   for (const std::span<const std::byte> mapping : options_.mappings) {
     bytes_ += mapping.size();
     movers_.emplace_back(mapping);
@@ -63,18 +63,19 @@ bool WeightPages::start() {
 void WeightPages::move_for(Duration time) {
   const TimePoint begin = last_;
   while (!finished_ && last_ - begin < time) {
-    move_page();
+    move_pages();
     last_ = clock_.now();
   }
 }
 
-void WeightPages::move_page() {
+void WeightPages::move_pages() {
   const auto mover = std::ranges::find_if(
       movers_, [](const LargePageMover& each) { return each.moved() < each.bytes(); });
   if (mover == movers_.end()) return finish();
-  if (auto status = mover->move_next(); !status) {
+  if (auto status = mover->move_next(pool_); !status) {
     why_ = status.error().message;
-  } else if (++pages_ % kPagesPerCheck == 0) {
+  } else if (moved() - checked_ >= kBytesPerCheck) {
+    checked_ = moved();
     why_ = shortage(0);
   }
   if (!why_.empty()) finish();

@@ -1,9 +1,9 @@
 // WeightPages: moves mapped weights into large pages while the model runs. A start maps weights as
 // their files lie in the system's cache, in pages of 4 KiB, and costs nothing. Finding these pages
-// costs each step time: most in a virtual machine, where each lookup is two. So the engine's thread
-// copies weights to large pages and puts these in their place (LargePageMover): between steps for a
-// small share of their time, and without a pause while there are none. The cached file can make
-// room for other memory then.
+// costs each step time: most in a virtual machine, where each lookup is two. So the threads that
+// compute also copy weights to large pages, which then take their place (LargePageMover): between
+// steps for a small share of their time, and most of the time while there are none. The cached file
+// can make room for other memory then.
 //
 // No thread of its own copies beside the steps: it would take a core from one of the threads that
 // compute, and all others wait for that one.
@@ -11,7 +11,7 @@
 // Weights stay where they are if the system has no large pages, or if not so much memory is free as
 // the copies and the KV memory take. The log says so, with the reason.
 //
-// Owner: the model runner. Threads: the engine's thread.
+// Owner: the model runner. Threads: the engine's thread, and the pool's in its calls.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/large_pages.h"
+#include "base/thread_pool.h"
 
 namespace sluice {
 
@@ -34,10 +35,11 @@ class WeightPages {
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 20;
   // Bytes that stay free.
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{512} << 20;
-  // After steps, a move takes at most this part of their time: 4 %. Answers are slower by that
-  // until all weights have moved. A GiB takes 3 s of steps, or a minute where a virtual machine
-  // gets its memory from the host at first use.
-  static constexpr int kStepsPerMove = 25;
+  // After steps, a move takes at most this part of their time: 3 %. Answers are slower by 3 to 5 %
+  // until all weights have moved, because steps also find caches and threads cold. With two threads
+  // a GiB takes 2 s of steps, or half a minute where a virtual machine gets its memory from the
+  // host at first use.
+  static constexpr int kStepsPerMove = 33;
   // A move after a long step takes no longer, because streams wait for it.
   static constexpr Duration kLongestMove = std::chrono::milliseconds(20);
   // A move while there are no steps: a request that arrives may wait so long.
@@ -50,8 +52,8 @@ class WeightPages {
     std::size_t least_bytes = kLeastBytes;
   };
 
-  // REQUIRES: the clock outlives this.
-  explicit WeightPages(Options options, const Clock& clock = real_clock());
+  // REQUIRES: pool and clock outlive this.
+  WeightPages(Options options, ThreadPool& pool, const Clock& clock = real_clock());
   WeightPages(const WeightPages&) = delete;
   WeightPages& operator=(const WeightPages&) = delete;
 
@@ -75,7 +77,7 @@ class WeightPages {
   static const Clock& real_clock();
   bool start();
   void move_for(Duration time);
-  void move_page();
+  void move_pages();
   // Why weights stay, or nothing.
   std::string obstacle() const;
   // Why `needed` bytes cannot be taken, or nothing.
@@ -83,10 +85,11 @@ class WeightPages {
   void finish();
 
   Options options_;
+  ThreadPool& pool_;
   const Clock& clock_;
   std::size_t bytes_ = 0;  // of all mappings
   std::deque<LargePageMover> movers_;
-  std::size_t pages_ = 0;  // that have moved
+  std::size_t checked_ = 0;  // bytes that had moved at the last check of the free memory
   TimePoint begin_{};
   TimePoint last_{};       // the end of the last move
   Duration allowance_{0};  // for moves after steps; negative: used beforehand

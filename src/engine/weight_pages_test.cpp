@@ -94,6 +94,7 @@ class WeightPagesTest : public testing::Test {
     if (rule.empty() || rule == "never") GTEST_SKIP() << "large pages: '" << rule << "'";
   }
 
+  ThreadPool pool_{1};
   FileDescriptor file_;
   void* space_ = nullptr;
   std::span<const std::byte> weights_;
@@ -104,7 +105,7 @@ TEST_F(WeightPagesTest, AllWholePagesMoveBetweenReads) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   const PageClock clock(WeightPages::kIdleMove / 2);
-  WeightPages pages(options(), clock);
+  WeightPages pages(options(), pool_, clock);
   for (std::size_t i = 0; !pages.finished(); ++i) {
     const std::size_t before = pages.moved();
     pages.advance_while_idle();
@@ -124,13 +125,29 @@ TEST_F(WeightPagesTest, AllWholePagesMoveBetweenReads) {
   pages.advance_after_step();
 }
 
+TEST_F(WeightPagesTest, EachThreadCopiesAPage) {
+  skip_without_large_pages();
+  if (IsSkipped()) return;
+  ThreadPool pool(4);
+  const PageClock clock(WeightPages::kIdleMove);
+  WeightPages pages(options(), pool, clock);
+  pages.advance_while_idle();
+  pages.advance_while_idle();
+  EXPECT_EQ(pages.moved(), 4 * kLargePage);
+  move(pages);
+  EXPECT_EQ(pages.why(), "");
+  EXPECT_EQ(pages.moved(), 21 * kLargePage);
+  EXPECT_EQ(bytes_in_large_pages(weights_.data(), kWeightBytes), 21 * kLargePage);
+  EXPECT_TRUE(contents_are_right());
+}
+
 TEST_F(WeightPagesTest, WeightsStayWhereMemoryIsShort) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   WeightPages::Options options = this->options();
   options.others = std::int64_t{1} << 30;
   options.free_bytes = [] { return WeightPages::kKeptFreeBytes + (std::int64_t{1} << 30); };
-  WeightPages pages(options);
+  WeightPages pages(options, pool_);
   move(pages);
   EXPECT_THAT(pages.why(), HasSubstr("1536 MiB are free; large pages and KV memory would take "
                                      "1066 MiB, and 512 MiB are to stay free"));
@@ -144,7 +161,7 @@ TEST_F(WeightPagesTest, TheMoveEndsWhenMemoryBecomesShort) {
   WeightPages::Options options = many_options();
   int calls = 0;
   options.free_bytes = [&] { return calls++ < 2 ? kPlenty : 0; };
-  WeightPages pages(options);
+  WeightPages pages(options, pool_);
   move(pages);
   EXPECT_THAT(pages.why(), HasSubstr("0 MiB are free"));
   EXPECT_EQ(pages.moved(), 64 * kLargePage);  // two checks
@@ -165,7 +182,7 @@ TEST_F(WeightPagesTest, MovesAfterStepsTakeTheirShareOfTheTime) {
     SCOPED_TRACE(fmt::format("steps of {} us, pages of {} us", step / microseconds(1),
                              page / microseconds(1)));
     PageClock clock(page);
-    WeightPages pages(many_options(), clock);
+    WeightPages pages(many_options(), pool_, clock);
     pages.advance_after_step();
     EXPECT_EQ(pages.moved(), 0U);
     const TimePoint begin = clock.time();
@@ -190,7 +207,7 @@ TEST_F(WeightPagesTest, LongStepsAndRestsEarnNoLongMove) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   PageClock clock(milliseconds(1));
-  WeightPages pages(many_options(), clock);
+  WeightPages pages(many_options(), pool_, clock);
   pages.advance_after_step();
   clock.run_step(std::chrono::hours(1));
   pages.advance_after_step();
@@ -201,7 +218,7 @@ TEST_F(WeightPagesTest, MovesWhileIdleKeepARequestWaitingForAMoment) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   const PageClock clock(microseconds(300));
-  WeightPages pages(many_options(), clock);
+  WeightPages pages(many_options(), pool_, clock);
   pages.advance_while_idle();
   EXPECT_EQ(pages.moved(), 0U);
   for (int i = 0; i < 5; ++i) {
@@ -215,7 +232,7 @@ TEST_F(WeightPagesTest, MovesWhileIdleKeepARequestWaitingForAMoment) {
 TEST_F(WeightPagesTest, SmallWeightsStay) {
   WeightPages::Options options = this->options();
   options.least_bytes = kWeightBytes + 1;
-  WeightPages pages(options);
+  WeightPages pages(options, pool_);
   EXPECT_TRUE(pages.finished());
   pages.advance_while_idle();
   EXPECT_EQ(pages.moved(), 0U);
@@ -225,7 +242,7 @@ TEST_F(WeightPagesTest, SmallWeightsStay) {
 TEST_F(WeightPagesTest, EndsWhileItMoves) {
   const PageClock clock(milliseconds(1));
   for (int i = 0; i < 8; ++i) {
-    WeightPages pages(options(), clock);
+    WeightPages pages(options(), pool_, clock);
     for (int calls = 0; calls < i; ++calls) pages.advance_while_idle();
   }
   EXPECT_TRUE(contents_are_right());
@@ -236,7 +253,7 @@ TEST_F(WeightPagesTest, ATruncatedFileIsTold) {
   skip_without_large_pages();
   if (IsSkipped()) return;
   ASSERT_EQ(::ftruncate(file_.get(), 4096), 0);
-  WeightPages pages(options());
+  WeightPages pages(options(), pool_);
   move(pages);
   EXPECT_TRUE(guard_.faulted());
 }

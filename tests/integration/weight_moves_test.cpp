@@ -64,7 +64,7 @@ class WeightMovesTest : public testing::Test {
                              .others = 0,
                              .free_bytes = [] { return std::int64_t{1} << 40; },
                              .least_bytes = kBytes},
-        clock_);
+        pool_, clock_);
     pages_ = pages.get();
     runner().use_large_pages(std::move(pages));
   }
