@@ -158,6 +158,7 @@ TEST_P(GatedMatmulTest, LargeEnoughForAllThreads) {
   SplitMix64 rng(3);
   for (const auto& [x, weight] : kGatedTypes) {
     for (const std::int64_t rows : {1, 19, 150, 530}) {
+      memory_->clear();
       const GatedMatmulParams p = make({rows, 300, 701}, x, weight, rows == 19, rng);
       check_bits(p, describe_gated(p));
     }
