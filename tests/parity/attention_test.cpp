@@ -163,6 +163,30 @@ TEST_P(AttentionTest, ARowIsTheSameAloneAndAmongOthers) {
   expect_same(std::span(batch).subspan(3 * alone.size(), alone.size()), alone, "in a batch");
 }
 
+// Decodes may have kernels of their own, for few heads that share keys: up to each number that they
+// take at once, with whole tiles and parts of one at both ends.
+TEST_P(AttentionTest, OneTokenHasTheBitsOfAChunk) {
+  SplitMix64 rng(20);
+  for (const std::int32_t heads : {1, 2, 3, 4, 7, 8, 9}) {
+    for (const std::int32_t dim : {40, 96, 128}) {
+      for (const std::int32_t window : {0, 101}) {
+        const AttentionConfig config{.num_heads = heads,
+                                     .num_kv_heads = 1,
+                                     .head_dim = dim,
+                                     .block_size = 16,
+                                     .window = window,
+                                     .kv = DType::kBF16};
+        const auto sequence = random_sequence(config, 229, rng);
+        const auto alone = run_attention(*device_, *memory_, config, {{&sequence, 228, 1}}, rng);
+        const auto chunk = run_attention(*device_, *memory_, config, {{&sequence, 225, 4}}, rng);
+        expect_same(std::span(chunk).last(alone.size()), alone,
+                    std::to_string(heads) + " heads of " + std::to_string(dim) + ", window " +
+                        std::to_string(window));
+      }
+    }
+  }
+}
+
 // Layers share a plan: what a kernel keeps in it is as it was when the next one starts.
 TEST_P(AttentionTest, APlanServesManyLayers) {
   SplitMix64 rng(16);

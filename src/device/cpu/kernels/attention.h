@@ -306,15 +306,49 @@ class AttentionRun {
 
   void add_tile(std::int32_t tile, int low, int high) {
     place_.find_places(tile + low, tile + high, places_ + low);
-    next_count_ = piece_.end_key - tile - kAttentionTile;
-    if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
-    if (next_count_ > 0) {
-      place_.find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_, next_places_);
+    find_next(tile + kAttentionTile);
+    if constexpr (requires { typename Words::Few; }) {
+      if (piece_.num_queries == 1 && rows_ <= Words::Few::kRows) {
+        return add_few<typename Words::Few>(tile, low, high);
+      }
     }
     Words::with_kv(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
     score_tile(low, high);
     softmax_tile(tile);
     weigh_tile(tile);
+  }
+
+  // The places of what comes next: after the last tile, the first one of the next piece.
+  void find_next(std::int32_t begin) {
+    next_count_ = 0;
+    if (begin < piece_.end_key) {
+      find_next(place_, begin, piece_.end_key);
+    } else if (piece_.next != nullptr) {
+      const AttentionPiece& next = *piece_.next;
+      find_next(AttentionRows(p_, next), next.first_key, next.end_key);
+    }
+  }
+  void find_next(const AttentionRows& place, std::int32_t begin, std::int32_t end) {
+    next_count_ = end - begin < kAttentionTile ? end - begin : kAttentionTile;
+    place.find_places(begin, begin + next_count_, next_places_);
+  }
+
+  // All rows see the same keys.
+  template <class Few>
+  void add_few(std::int32_t tile, int low, int high) {
+    const auto tile_of = [&](const void* base) {
+      return typename Few::Tile{
+          static_cast<const std::uint16_t*>(base), places_, next_places_, low, high, dim_};
+    };
+    // So many places that no count has to be looked at.
+    if (next_count_ <= 0) {
+      next_places_[0] = places_[low];
+      next_count_ = 1;
+    }
+    for (int i = next_count_; i < kAttentionTile; ++i) next_places_[i] = next_places_[i - 1];
+    Few::score(tile_of(p_.kv.k_base), queries_, padded_, rows_, scores_);
+    softmax_tile(tile);
+    Few::weigh(tile_of(p_.kv.v_base), scores_, factors_, rows_, outputs_, padded_);
   }
 
   SLUICE_INLINE RowSums sums_of(int row) const {
@@ -391,7 +425,7 @@ class AttentionRun {
   void softmax_tile(std::int32_t tile) {
     for (int row = 0; row < rows_; ++row) {
       factors_[row] = 0.0F;
-      with_scores(row, tile, [&](const F (&scores)[kTileVectors]) {
+      with_scores(row, tile, [&](const F(&scores)[kTileVectors]) {
         F largest = S::set1(-__builtin_inff());
 #pragma GCC unroll 8
         for (int i = 0; i < kTileVectors; ++i) largest = S::max(scores[i], largest);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/cpu/kernels/attention.h"
+#include "device/cpu/kernels/attention_few.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 
 namespace sluice::kernels {
@@ -15,6 +16,7 @@ struct WordsOfBf16 {
   using Simd = S;
   using F = typename S::F;
   static constexpr int kElements = 2;
+  using Few = FewPairs<S>;
 
   SLUICE_INLINE static F multiply_add(F a, F b, F c) {
     return S::add_pairs(S::as_pairs(a), S::as_pairs(b), c);
@@ -42,9 +44,8 @@ struct WordsOfBf16 {
         };
         const __m512i even = load(key);
         const __m512i odd = load(key + 1);
-        S::store(row + i, S::as_floats(_mm512_permutex2var_epi16(even, order(0), odd)));
-        S::store(row + i + S::kLanes,
-                 S::as_floats(_mm512_permutex2var_epi16(even, order(16), odd)));
+        S::store(row + i, S::as_floats(S::interleave_low(even, odd)));
+        S::store(row + i + S::kLanes, S::as_floats(S::interleave_high(even, odd)));
       }
     }
   }
@@ -101,13 +102,6 @@ struct WordsOfBf16 {
 
  private:
   static constexpr int kColumns = 32;
-
-  // Elements from `first` on of one vector, each followed by the same element of another.
-  SLUICE_INLINE static __m512i order(int first) {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i both = _mm512_or_si512(lanes, _mm512_slli_epi32(lanes, 16));
-    return _mm512_add_epi32(both, _mm512_set1_epi32((first + 32) << 16 | first));
-  }
 };
 
 }  // namespace sluice::kernels

@@ -48,6 +48,13 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static Pairs to_pairs(F first, F second) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
   }
+  // Each of the first (or last) 16 elements of a vector, followed by the same one of another.
+  SLUICE_INLINE static Pairs interleave_low(Pairs even, Pairs odd) {
+    return _mm512_permutex2var_epi16(even, interleaved(0), odd);
+  }
+  SLUICE_INLINE static Pairs interleave_high(Pairs even, Pairs odd) {
+    return _mm512_permutex2var_epi16(even, interleaved(16), odd);
+  }
   // Adds the products of 16 pairs.
   SLUICE_INLINE static F add_pairs(__m512i x, __m512i w, F sum) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
@@ -164,6 +171,11 @@ struct Avx512Bf16 : Avx512 {
   }
 
  private:
+  SLUICE_INLINE static __m512i interleaved(int first) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i both = _mm512_or_si512(lanes, _mm512_slli_epi32(lanes, 16));
+    return _mm512_add_epi32(both, _mm512_set1_epi32((first + 32) << 16 | first));
+  }
   SLUICE_INLINE static F scaled(const std::int8_t* codes, float scale) {
     const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
     return mul(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)), set1(scale));
