@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/large_pages.h"
 #include "base/mapping_guard.h"
+#include "tests/support/ticking_clock.h"
 
 namespace sluice {
 namespace {
@@ -27,22 +28,8 @@ constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
 std::byte weight_byte(std::size_t i) { return std::byte(i * 7 + i / 4096 + i / kLargePage); }
 
-// Each page takes the same time, because a move reads the clock once after each.
-class PageClock final : public Clock {
- public:
-  explicit PageClock(Duration page) : page_(page) {}
-  TimePoint now() const override {
-    now_ = now_ + page_;
-    return now_;
-  }
-  // Without a page.
-  TimePoint time() const { return now_; }
-  void run_step(Duration length) { now_ = now_ + length; }
-
- private:
-  Duration page_;
-  mutable TimePoint now_;
-};
+// Each page takes a tick, because a move reads the clock once after each.
+using PageClock = test::TickingClock;
 
 // A file that is mapped at a multiple of a large page, as weights are.
 class WeightPagesTest : public testing::Test {

@@ -13,6 +13,7 @@
 #include "tests/golden/golden_case.h"
 #include "tests/support/aligned_mapping.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/ticking_clock.h"
 
 namespace sluice {
 namespace {
@@ -20,19 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kLarge = static_cast<std::size_t>(kLargePageBytes);
-
-// Each page takes a millisecond, because a move reads the clock once after each.
-class PageClock final : public Clock {
- public:
-  TimePoint now() const override {
-    now_ = now_ + milliseconds(1);
-    return now_;
-  }
-  void run_step(Duration length) { now_ = now_ + length; }
-
- private:
-  mutable TimePoint now_;
-};
 
 // A runner that moves 16 pages. They are not those of its weights, which are too few.
 class WeightMovesTest : public testing::Test {
@@ -86,7 +74,8 @@ class WeightMovesTest : public testing::Test {
 
   TempDirectory checkpoint_;
   SystemClock system_clock_;
-  PageClock clock_;
+  // Each page takes a millisecond, because a move reads the clock once after each.
+  test::TickingClock clock_{milliseconds(1)};
   ThreadPool pool_{1};
   FileDescriptor file_;
   std::unique_ptr<Device> device_;

@@ -15,6 +15,7 @@
 #include "device/arena.h"
 #include "device/cpu/transfer_queue.h"
 #include "device/host_buffer.h"
+#include "tests/support/ticking_clock.h"
 
 namespace sluice {
 namespace {
@@ -221,19 +222,6 @@ TEST_F(CpuTransfers, ComputeRunsBesideThemUnlessItWaitsForAMark) {
   EXPECT_LT(moved(), 2 * kBytes);
 }
 
-// Each slice takes a millisecond, because advance() reads the clock once after each.
-class SliceClock final : public Clock {
- public:
-  TimePoint now() const override {
-    now_ = now_ + std::chrono::milliseconds(1);
-    return now_;
-  }
-  void run_step(Duration length) { now_ = now_ + length; }
-
- private:
-  mutable TimePoint now_;
-};
-
 // A transfer of ten slices.
 class TransferSlices : public testing::Test {
  protected:
@@ -255,7 +243,8 @@ class TransferSlices : public testing::Test {
   }
 
   ThreadPool pool_{1};
-  SliceClock clock_;
+  // Each slice takes a millisecond, because advance() reads the clock once after each.
+  test::TickingClock clock_{std::chrono::milliseconds(1)};
   TransferQueue queue_{pool_, clock_};
   std::vector<std::byte> source_ =
       std::vector<std::byte>(kSlices * TransferQueue::kSliceBytes, std::byte{7});

@@ -186,8 +186,24 @@ class AttentionRows {
       ++block;
     }
   }
+  // The same for the keys that come next, and their number: those of the tile that starts at
+  // `begin`, or behind the last tile those of the first one of the next piece.
+  SLUICE_INLINE int find_next(std::int32_t begin, std::int64_t* places) const {
+    if (begin < piece_.end_key) return find_tile(begin, piece_.end_key, places);
+    if (piece_.next == nullptr) return 0;
+    const AttentionPiece& next = *piece_.next;
+    return AttentionRows(p_, next).find_tile(next.first_key, next.end_key, places);
+  }
 
  private:
+  // The keys of a tile from `begin` on, of those before `end`.
+  SLUICE_INLINE int find_tile(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
+    const std::int32_t border = (begin / kAttentionTile + 1) * kAttentionTile;
+    const std::int32_t last = border < end ? border : end;
+    find_places(begin, last, places);
+    return last - begin;
+  }
+
   const AttentionParams& p_;
   const AttentionPiece& piece_;
   int rows_;
@@ -306,7 +322,7 @@ class AttentionRun {
 
   void add_tile(std::int32_t tile, int low, int high) {
     place_.find_places(tile + low, tile + high, places_ + low);
-    find_next(tile + kAttentionTile);
+    next_count_ = place_.find_next(tile + kAttentionTile, next_places_);
     if constexpr (requires { typename Words::Few; }) {
       if (piece_.num_queries == 1 && rows_ <= Words::Few::kRows) {
         return add_few<typename Words::Few>(tile, low, high);
@@ -318,21 +334,6 @@ class AttentionRun {
     weigh_tile(tile);
   }
 
-  // The places of what comes next: after the last tile, the first one of the next piece.
-  void find_next(std::int32_t begin) {
-    next_count_ = 0;
-    if (begin < piece_.end_key) {
-      find_next(place_, begin, piece_.end_key);
-    } else if (piece_.next != nullptr) {
-      const AttentionPiece& next = *piece_.next;
-      find_next(AttentionRows(p_, next), next.first_key, next.end_key);
-    }
-  }
-  void find_next(const AttentionRows& place, std::int32_t begin, std::int32_t end) {
-    next_count_ = end - begin < kAttentionTile ? end - begin : kAttentionTile;
-    place.find_places(begin, begin + next_count_, next_places_);
-  }
-
   // All rows see the same keys.
   template <class Few>
   void add_few(std::int32_t tile, int low, int high) {
@@ -341,10 +342,7 @@ class AttentionRun {
           static_cast<const std::uint16_t*>(base), places_, next_places_, low, high, dim_};
     };
     // So many places that no count has to be looked at.
-    if (next_count_ <= 0) {
-      next_places_[0] = places_[low];
-      next_count_ = 1;
-    }
+    if (next_count_ == 0) next_places_[next_count_++] = places_[low];
     for (int i = next_count_; i < kAttentionTile; ++i) next_places_[i] = next_places_[i - 1];
     Few::score(tile_of(p_.kv.k_base), queries_, padded_, rows_, scores_);
     softmax_tile(tile);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
@@ -40,13 +41,13 @@ class FewPairs {
   static void score(const FewTile& keys, const float* queries, std::int64_t stride, int rows,
                     float* scores) {
     const auto run = [&](auto whole) {
-      constexpr bool kWhole = decltype(whole)::kValue;
+      constexpr bool kWhole = decltype(whole)::value;
       if (rows == 1) return score<kWhole, 1, 4>(keys, queries, stride, rows, scores);
       if (rows == 2) return score<kWhole, 2, 4>(keys, queries, stride, rows, scores);
       if (rows <= 4) return score<kWhole, 4, 4>(keys, queries, stride, rows, scores);
       score<kWhole, kRows, 1>(keys, queries, stride, rows, scores);
     };
-    is_whole(keys) ? run(Bool<true>()) : run(Bool<false>());
+    is_whole(keys) ? run(std::true_type()) : run(std::false_type());
   }
 
   // outputs[row] = factors[row] * outputs[row] + the weighted values. `weights`: rows of
@@ -54,20 +55,16 @@ class FewPairs {
   static void weigh(const FewTile& values, const float* weights, const float* factors, int rows,
                     float* outputs, std::int64_t stride) {
     const auto run = [&](auto whole) {
-      constexpr bool kWhole = decltype(whole)::kValue;
+      constexpr bool kWhole = decltype(whole)::value;
       if (rows == 1) return weigh<kWhole, 1, 4>(values, weights, factors, rows, outputs, stride);
       if (rows == 2) return weigh<kWhole, 2, 4>(values, weights, factors, rows, outputs, stride);
       if (rows <= 4) return weigh<kWhole, 4, 2>(values, weights, factors, rows, outputs, stride);
       weigh<kWhole, kRows, 1>(values, weights, factors, rows, outputs, stride);
     };
-    is_whole(values) ? run(Bool<true>()) : run(Bool<false>());
+    is_whole(values) ? run(std::true_type()) : run(std::false_type());
   }
 
  private:
-  template <bool value>
-  struct Bool {
-    static constexpr bool kValue = value;
-  };
   static constexpr int kLine = 2 * S::kLanes;  // elements
   static constexpr int kHalf = S::kLanes;
 
@@ -177,9 +174,10 @@ class FewPairs {
 
   template <bool whole>
   SLUICE_INLINE static __m256i load_half(const FewTile& tile, int row, std::int64_t d) {
+    // Only rows that are read have a place.
+    if (!whole && (row < tile.low || row >= tile.high)) return _mm256_setzero_si256();
     const std::uint16_t* const from = tile.base + tile.places[row] + d;
     if (whole) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    if (row < tile.low || row >= tile.high) return _mm256_setzero_si256();
     const std::int64_t left = tile.dim - d;
     return _mm256_maskz_loadu_epi16(
         static_cast<__mmask16>(left < kHalf ? (1U << left) - 1U : 0xFFFFU), from);

@@ -267,21 +267,10 @@ class TileAttention {
     return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0;
   }
 
-  // Few rows wait for memory: blocks are scattered and too short for hardware prefetching. Behind
-  // the last tile comes the first one of the next piece.
+  // Few rows wait for memory: blocks are scattered and too short for hardware prefetching.
   void begin_next(std::int32_t begin) {
     if (row_tiles_ > 1) return next_.clear();
-    if (begin < piece_.end_key) return fetch_tile(place_, begin, piece_.end_key);
-    if (piece_.next == nullptr) return next_.clear();
-    const AttentionPiece& next = *piece_.next;
-    fetch_tile(AttentionRows(p_, next), next.first_key, next.end_key);
-  }
-  // The keys of a tile from `begin` on, of those before `end`.
-  void fetch_tile(const AttentionRows& place, std::int32_t begin, std::int32_t end) {
-    const std::int32_t border = (begin / kAttentionTile + 1) * kAttentionTile;
-    const std::int32_t last = border < end ? border : end;
-    place.find_places(begin, last, next_.places);
-    next_.begin(p_.kv, last - begin, dim_ * 2);
+    next_.begin(p_.kv, place_.find_next(begin, next_.places), dim_ * 2);
   }
 
   // Scores of 32 rows with a tile of keys, or of 16 if there are no more. Groups of keys are read
