@@ -186,8 +186,8 @@ class AttentionRows {
       ++block;
     }
   }
-  // The same for the keys that come next, and their number: those of the tile that starts at
-  // `begin`, or behind the last tile those of the first one of the next piece.
+  // Does the same for the keys that come next, and returns their number: those of the tile that
+  // starts at `begin`, or behind the last tile those of the next piece's first one.
   SLUICE_INLINE int find_next(std::int32_t begin, std::int64_t* places) const {
     if (begin < piece_.end_key) return find_tile(begin, piece_.end_key, places);
     if (piece_.next == nullptr) return 0;
