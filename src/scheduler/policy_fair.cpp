@@ -124,6 +124,8 @@ void FairPolicy::choose(PlanPass& pass) {
     taken += std::max<std::int64_t>(0, pass.blocks_after_loads(*entry.sequence, how));
   }
   reserved_ = static_cast<std::int32_t>(taken);
+  // Room was made for a running prompt. The sequence that yielded would take it back.
+  if (pass.short_of_memory()) return;
   // Spares a step with nothing to hand out the look at all that wait.
   const bool full = pass.free_slots() == 0 || pass.available_blocks() <= taken;
   if (full && due_.empty() && !pass.running().empty()) return;

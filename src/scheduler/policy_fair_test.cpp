@@ -489,5 +489,33 @@ TEST(FairPolicy, AMoreUrgentNewcomerMakesItsRoomAtTheNextBorder) {
   h.run_to_end();
 }
 
+// Blocks of a window are shared, so a prompt that runs may lack one, and the newest sequence
+// yields to it. It does not return in the same plan.
+TEST(FairPolicy, ASequenceThatYieldsToAPromptDoesNotReturnAtOnce) {
+  SchedulerHarness h({.policy = "fair",
+                      .token_budget = 6,
+                      .max_num_seqs = 6,
+                      .block_size = 2,
+                      .num_blocks = 39,
+                      .windows = {0, 10},
+                      .max_in_flight = 2,
+                      .turn_tokens = 7});
+  h.add(15, 17, 419);
+  int yields = 0;
+  for (int i = 0; h.scheduler.has_work(); ++i) {
+    if (i == 1) h.add(27, 4, 7);
+    if (i == 3) h.add(31, 15, 7);
+    if (h.planned - h.committed == 2) h.commit();
+    const BatchPlan& plan = h.plan();
+    for (const SequenceId id : plan.preempted) {
+      EXPECT_EQ(std::ranges::count(plan.rows, id, &PlanRow::sequence), 0) << "plan " << i;
+      const Sequence& waits = *h.sequences[id - 1];
+      if (waits.output_len() == 0) ++yields;
+    }
+    if (!plan.has_rows() && h.committed < h.planned) h.commit();
+  }
+  EXPECT_GT(yields, 0);  // a prompt's own sequence, so not for a turn that was over
+}
+
 }  // namespace
 }  // namespace sluice
