@@ -1,6 +1,7 @@
 // A function process that does not keep to its turns. It enters the sandbox and reports an engine
 // that it does not have. At its first request it starts to compute and never ends: with `keeps`, in
-// a turn that it never returns; with `ignores`, without a turn, on two threads.
+// a turn that it never returns, on the one thread that its turns are for; with `ignores`, without a
+// turn, on two threads.
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -33,7 +34,10 @@ int main(int, char** arguments) {
       TurnGate::open(FunctionDescriptors::kTurnGrant, FunctionDescriptors::kTurnRequest,
                      FunctionDescriptors::kTurnBell, clock);
   if (!gate) return 1;
-  if (keeps) (*gate)->enter();
+  if (keeps) {
+    (*gate)->enter();
+    compute_endlessly();
+  }
   std::thread second(compute_endlessly);
   compute_endlessly();
 }
