@@ -4,7 +4,7 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/line_sources.h"
 #include "device/cpu/kernels/matmul.h"
-#include "device/cpu/kernels/matmul_few.h"
+#include "device/cpu/kernels/matmul_in_place.h"
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/matmul_widened.h"
 #include "device/cpu/kernels/panel_sources.h"
@@ -60,28 +60,27 @@ class ColumnsOfF8 {
 };
 static_assert(kManyPass == kPairsPass);
 
-// From this many rows on the products take longer than the weight takes to arrive.
-constexpr std::int64_t kPanelFrom = 32;
+// From this many rows on, rows are packed once for all pieces. Fewer rows of FP8 are not packed.
+constexpr std::int32_t kPackedFrom = 5;
 
 void matmul_pairs(const MatmulPiece& p) {
   const std::int64_t rows = p.row_end - p.row_begin;
   // Few columns, such as the ranks of an adapter, do not make up for packed rows.
   if (rows > 1 && p.col_end - p.col_begin < kManyCols) return matmul<DotBf16Pairs>(p);
-  if (rows < kPanelFrom) return matmul_few<DotBf16Pairs, Avx512Bf16>(p);
-  matmul_panels<PanelOfBf16<Avx512Bf16>>(p);
+  matmul_in_place<DotBf16Pairs, Avx512Bf16>(p);
 }
 
 MatmulKernel packed_pairs(DType weight) {
   switch (weight) {
-    case DType::kBF16: return matmul_panels<PanelOfBf16<Avx512Bf16>, true>;
+    case DType::kBF16: return matmul_in_place<DotBf16Pairs, Avx512Bf16, true>;
     case DType::kF8E4M3: return matmul_panels<PanelOfF8<Avx512Bf16>, true>;
     default: return nullptr;
   }
 }
 
-// Up to four rows are faster while lines are widened in registers than from a panel.
+// Few rows are faster while lines are widened in registers than from a panel.
 void matmul_f8_pairs(const MatmulPiece& p) {
-  const bool few = p.row_end - p.row_begin <= 4 && LinesOfF8::takes(p);
+  const bool few = p.row_end - p.row_begin < kPackedFrom && LinesOfF8::takes(p);
   return few ? matmul_lines<LinesOfF8, DotBf16Pairs>(p) : matmul_panels<PanelOfF8<Avx512Bf16>>(p);
 }
 
@@ -144,7 +143,7 @@ const KernelTable& avx512_bf16_kernels() {
     table.matmul_bf16_f8 = matmul_f8_pairs;
     table.packed_matmul = packed_pairs;
     table.pack_rows = pack_panels<Avx512Bf16>;
-    table.packed_from = kPanelFrom;
+    table.packed_from = kPackedFrom;
     table.packed_cols = kPanelCols;
     return table;
   }();

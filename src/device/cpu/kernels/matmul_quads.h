@@ -53,7 +53,7 @@ inline constexpr std::int64_t kQuadsColumnRows = 4;
 inline constexpr std::int64_t kQuadsColumnElements = 32 << 10;
 
 // All rows of a piece, `rows` of them, by its columns in the order in which they lie in memory: a
-// core reads one run of lines faster than several side by side (matmul_few.h).
+// core reads one run of lines faster than several side by side (matmul_in_place.h).
 template <class S, int rows>
 void multiply_columns(const MatmulPiece& p) {
   using P = DotI8Quads<S>;

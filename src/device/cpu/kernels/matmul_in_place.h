@@ -1,12 +1,14 @@
-// Products of few rows of x in BF16 on units that multiply pairs of BF16. They wait for memory, so
-// a weight is read once, about in the order in which it lies there, and fetched at a steady
-// distance ahead of the products. A core has too few outstanding misses of its own to read at the
-// speed of memory: hardware prefetching has to help, and it follows one run of lines best.
+// Products of x and a weight in BF16 on units that multiply pairs of BF16. Columns of the weight
+// are read where they lie.
+//
+// Few rows wait for memory, so the weight is read once, about in the order in which it lies there,
+// and fetched at a steady distance ahead of the products. A core has too few outstanding misses of
+// its own to read at the speed of memory: hardware prefetching has to help, and it follows one run
+// of lines best.
 //
 // Rows of x that stay in the first-level cache take one column after the other. More rows take
-// blocks of columns, in passes: four rows of x stay in the first-level cache while all columns of a
-// block, which is in the second-level cache, pass by; then the next four rows. Columns are read
-// where they lie.
+// tiles of columns, in passes: a pass of a tile's columns stays in the first-level cache while four
+// rows of x after the other pass by, which come from the second-level cache.
 //
 // Sums are added in the order of matmul_panels.h. Included by kernels_*.cpp only; see
 // simd_avx512.h.
@@ -21,8 +23,8 @@ namespace sluice::kernels {
 // The most packed rows of x that take one column after the other, and their elements.
 inline constexpr std::int64_t kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
-// Columns of a block.
-inline constexpr std::int64_t kBlockCols = 2 * kPanelCols;
+// How far tiles of columns are fetched ahead of the next tile's pass, in lines of memory.
+inline constexpr std::int64_t kTileLead = 24;
 
 // One row, in place, by all columns of a piece.
 template <class P>
@@ -62,11 +64,12 @@ struct ColumnsInPlace {
 };
 
 // `P`: the policy whose order of sums `S` has, the instruction set, of which no shared code may be
-// linked elsewhere.
-template <class P, class S>
-class FewRows {
+// linked elsewhere. `shared`: x is packed by pack_panels().
+template <class P, class S, bool shared>
+class ProductsInPlace {
  public:
-  explicit FewRows(const MatmulPiece& p) : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
+  explicit ProductsInPlace(const MatmulPiece& p)
+      : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
 
   void run() {
     input_.each_part([this](const PackedPart& part) {
@@ -79,18 +82,19 @@ class FewRows {
   }
 
  private:
-  // Fetches lines of the weight in the order in which blocks over [begin, end) of K read them: a
-  // pass of the block's columns, column by column, then the next pass.
+  // Fetches lines of the weight in the order in which tiles over [begin, end) of K read them: a
+  // pass of the tile's columns, column by column, then the next pass.
   class Ahead {
    public:
     // step() is called `groups` times for each line of a tile's columns.
-    Ahead(const FewRows& few, std::int64_t begin, std::int64_t end, std::int64_t groups)
-        : few_(&few),
+    Ahead(const ProductsInPlace& products, std::int64_t begin, std::int64_t end,
+          std::int64_t groups)
+        : products_(&products),
           begin_(begin),
           end_(end),
           k_(begin),
-          block_(few.p_.col_begin),
-          col_(block_),
+          tile_(products.p_.col_begin),
+          col_(tile_),
           rate_((kPanelCols * kWhole + groups - 1) / groups) {
       go_to_column();
     }
@@ -111,27 +115,27 @@ class FewRows {
       if (line_ >= line_end_) next_column();
     }
     SLUICE_INLINE void next_column() {
-      const std::int64_t left = few_->p_.col_end - block_;
-      if (++col_ == block_ + (left < kBlockCols ? left : kBlockCols)) {
-        k_ = few_->input_.pass_end(k_);
+      const std::int64_t left = products_->p_.col_end - tile_;
+      if (++col_ == tile_ + (left < kPanelCols ? left : kPanelCols)) {
+        k_ = products_->input_.pass_end(k_);
         if (k_ >= end_) {
           k_ = begin_;
-          block_ += kBlockCols;
+          tile_ += kPanelCols;
         }
-        col_ = block_;
+        col_ = tile_;
       }
-      if (block_ < few_->p_.col_end) go_to_column();
+      if (tile_ < products_->p_.col_end) go_to_column();
     }
     SLUICE_INLINE void go_to_column() {
-      line_ = reinterpret_cast<const char*>(few_->source_.place(col_, k_));
-      line_end_ = line_ + 2 * (few_->input_.pass_end(k_) - k_);
+      line_ = reinterpret_cast<const char*>(products_->source_.place(col_, k_));
+      line_end_ = line_ + 2 * (products_->input_.pass_end(k_) - k_);
     }
 
-    const FewRows* few_;
+    const ProductsInPlace* products_;
     std::int64_t begin_;
     std::int64_t end_;
     std::int64_t k_;
-    std::int64_t block_;
+    std::int64_t tile_;
     std::int64_t col_;
     std::int64_t rate_;
     std::int64_t due_ = 0;
@@ -139,9 +143,9 @@ class FewRows {
     const char* line_end_ = nullptr;
   };
 
-  // REQUIRES: two rows or more.
   void multiply_columns(const PackedPart& part) {
     switch (part.rows) {
+      case 1: return multiply_columns<1>(part);
       case 2: return multiply_columns<2>(part);
       case 3: return multiply_columns<3>(part);
       case 4: return multiply_columns<4>(part);
@@ -193,27 +197,26 @@ class FewRows {
   void multiply_tiles(const PackedPart& part) {
     const std::int64_t groups = part.groups();
     Ahead ahead(*this, part.k, part.end, groups);
-    // A block's columns are read from memory while the block before it is multiplied.
-    ahead.fetch((input_.pass_end(part.k) - part.k) / kPanelLine * kBlockCols + kFewLead);
-    for (std::int64_t block = p_.col_begin; block < p_.col_end; block += kBlockCols) {
-      const std::int64_t block_end =
-          block + kBlockCols < p_.col_end ? block + kBlockCols : p_.col_end;
+    // A pass of a tile's columns is read from memory while the pass before it is multiplied.
+    ahead.fetch((input_.pass_end(part.k) - part.k) / kPanelLine * kPanelCols + kTileLead);
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
+      const int cols =
+          p_.col_end - col < kPanelCols ? static_cast<int>(p_.col_end - col) : kPanelCols;
       for (std::int64_t k = part.k; k < part.end; k += kPairsPass) {
         const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
+        const bool whole = cols == kPanelCols && (stop - k) % kPanelLine == 0;
+        if (!whole) {
+          for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
+        }
         for (std::int64_t group = 0; group < groups; ++group) {
           const std::uint16_t* const x = part.pass(k, lines) + group * lines * kPackedLineStep;
           const std::int64_t left = part.rows - group * kPanelRows;
-          for (std::int64_t col = block; col < block_end; col += kPanelCols) {
-            const int cols =
-                block_end - col < kPanelCols ? static_cast<int>(block_end - col) : kPanelCols;
-            float* const out = p_.out + (part.row + group * kPanelRows) * p_.out_stride + col;
-            if (cols == kPanelCols && (stop - k) % kPanelLine == 0) {
-              multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
-                             k == 0, cols, out);
-              continue;
-            }
-            for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
+          float* const out = p_.out + (part.row + group * kPanelRows) * p_.out_stride + col;
+          if (whole) {
+            multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
+                           k == 0, cols, out);
+          } else {
             multiply_group(PanelColumns{panel_}, left, x, lines, ahead, k == 0, cols, out);
           }
         }
@@ -238,16 +241,16 @@ class FewRows {
 
   const MatmulPiece& p_;
   const PanelOfBf16<S> source_;
-  const PackedRows<S, false> input_;
+  const PackedRows<S, shared> input_;
   std::uint16_t* const panel_;
 };
 
-template <class P, class S>
-void matmul_few(const MatmulPiece& p) {
-  if (p.row_end - p.row_begin == 1) {
+template <class P, class S, bool shared = false>
+void matmul_in_place(const MatmulPiece& p) {
+  if (!shared && p.row_end - p.row_begin == 1) {
     multiply_row<P>(p);
   } else {
-    FewRows<P, S>(p).run();
+    ProductsInPlace<P, S, shared>(p).run();
   }
   if (p.bias != nullptr) add_bias<S>(p);
 }
