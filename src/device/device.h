@@ -43,6 +43,9 @@ struct DeviceTraits {
   std::size_t library_workspace = 0;
   std::size_t granularity = 0;  // bytes; every offset and size given to back() is a multiple
   DType residual_dtype = DType::kF32;
+  // Rows of products in the decoder's buffers begin an odd multiple of this many bytes apart; 0:
+  // they follow one another. Rows a multiple of 4 KiB apart share few sets of a CPU's caches.
+  std::int64_t row_spacing = 0;
   // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take
   // inputs of the dtype of the model's other weights.
   bool f16_inputs = false;

@@ -35,6 +35,7 @@ Decoder::Decoder(const ModelConfig& config, const Options& options, WeightDTypes
     : config_(config),
       options_(options),
       wide_(traits.residual_dtype),
+      row_spacing_(traits.row_spacing),
       input_(traits.matmul_input_dtype(weights.matrices, weights.others)),
       head_input_(head_input(traits, weights, input_)) {
   CHECK(options.first_layer >= 0 && options.first_layer < options.last_layer &&
@@ -73,6 +74,13 @@ std::size_t Decoder::lora_hidden_bytes() const {
          static_cast<std::size_t>(options_.max_lora_rank) * sizeof(float);
 }
 
+std::int64_t Decoder::product_stride(std::int64_t cols) const {
+  if (row_spacing_ == 0) return cols;
+  const auto element = static_cast<std::int64_t>(size_of(wide_));
+  const std::int64_t spaces = (cols * element + row_spacing_ - 1) / row_spacing_;
+  return (spaces | 1) * row_spacing_ / element;
+}
+
 // Sets shapes only; bind() sets addresses.
 void Decoder::plan_buffers(ArenaPlan& arena) {
   const Widths widths = max_widths();
@@ -83,16 +91,19 @@ void Decoder::plan_buffers(ArenaPlan& arena) {
     arena.add(RegionKind::kWorkspace, buffer_name(name),
               static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * size_of(dtype));
   };
+  const auto add_product = [&](TensorView& view, std::string_view name, std::int64_t cols) {
+    add(view, name, wide_, most.tokens, product_stride(cols));
+  };
   Buffers& b = buffers_;
   add(b.residual, "residual", wide_, most.tokens, config_.hidden_size);
   const DType wider = size_of(head_input_) > size_of(input_) ? head_input_ : input_;
   add(b.normed, "normed", wider, most.tokens, config_.hidden_size);
   b.final_normed = matrix_view(nullptr, head_input_, most.tokens, config_.hidden_size);
   b.normed = matrix_view(nullptr, input_, most.tokens, config_.hidden_size);
-  add(b.qkv, "qkv", wide_, most.tokens, widths.qkv);
+  add_product(b.qkv, "qkv", widths.qkv);
   add(b.attention, "attention", input_, most.tokens, widths.attention);
-  add(b.projected, "projected", wide_, most.tokens, config_.hidden_size);
-  add(b.gate_up, "gate_up", wide_, most.tokens, std::int64_t{2} * widths.intermediate);
+  add_product(b.projected, "projected", config_.hidden_size);
+  add_product(b.gate_up, "gate_up", std::int64_t{2} * widths.intermediate);
   add(b.activated, "activated", input_, most.tokens, widths.intermediate);
   if (options_.last_layer == config_.num_layers) {
     add(b.gathered, "gathered", head_input_, most.logits, config_.hidden_size);
@@ -197,7 +208,7 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant var
                         weights_.embedding_scales});
   }
   // Every norm but the first adds what the block before it projected.
-  const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
+  const TensorView projected = product_in(buffers_.projected, capacity.tokens, config_.hidden_size);
   TensorView pending;
   for (std::int32_t i = options_.first_layer; i < options_.last_layer; ++i) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(i - options_.first_layer)];
@@ -278,9 +289,9 @@ void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   const auto group = static_cast<std::size_t>(inputs_.layers[index].group);
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
-  const TensorView qkv = slice(buffers_.qkv, capacity.tokens, c.q_width() + 2 * c.kv_width());
+  const TensorView qkv = product_in(buffers_.qkv, capacity.tokens, c.q_width() + 2 * c.kv_width());
   const TensorView out = slice(buffers_.attention, capacity.tokens, c.q_width());
-  const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
+  const TensorView projected = product_in(buffers_.projected, capacity.tokens, config_.hidden_size);
 
   layer_matmul(
       pass, layer, 0,
@@ -337,9 +348,9 @@ void Decoder::mlp(const Pass& pass, std::int32_t layer) const {
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
   const TensorView gate_up =
-      slice(buffers_.gate_up, capacity.tokens, std::int64_t{2} * c.intermediate_size);
+      product_in(buffers_.gate_up, capacity.tokens, std::int64_t{2} * c.intermediate_size);
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
-  const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
+  const TensorView projected = product_in(buffers_.projected, capacity.tokens, config_.hidden_size);
   const GatedMatmulParams gated{normed,
                                 {w.gate, w.gate_bias, w.gate_scales},
                                 {w.up, w.up_bias, w.up_scales},

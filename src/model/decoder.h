@@ -146,10 +146,10 @@ class Decoder {
     TensorView residual;           // [T, hidden]
     TensorView normed;             // [T, hidden]: input of a matmul
     TensorView final_normed;       // the same memory, behind the final norm
-    TensorView qkv;                // [T, (H + 2 G) D]
+    TensorView qkv;                // [T, (H + 2 G) D], a product: see product_stride()
     TensorView attention;          // [T, H D]
-    TensorView projected;          // [T, hidden]: output of o and down, added by the next norm
-    TensorView gate_up;            // [T, 2 F]
+    TensorView projected;          // [T, hidden], a product: of o and down, added by the next norm
+    TensorView gate_up;            // [T, 2 F], a product
     TensorView activated;          // [T, F]
     TensorView gathered;           // [L, hidden]
     TensorView logits;             // [L, V]
@@ -179,6 +179,12 @@ class Decoder {
   std::string buffer_name(std::string_view name) const;
   Widths max_widths() const;
   std::size_t lora_hidden_bytes() const;
+  // Elements from row to row of a product with so many columns.
+  std::int64_t product_stride(std::int64_t cols) const;
+  // A product of the first `cols` columns, in a buffer that wider ones share.
+  TensorView product_in(const TensorView& buffer, std::int32_t rows, std::int64_t cols) const {
+    return matrix_view(buffer.data, buffer.dtype, rows, cols, product_stride(cols));
+  }
   void plan_buffers(ArenaPlan& arena);
   std::size_t rope_floats(const RopeConfig& rope) const;
   Status write_rope_tables(const Arena& arena, Device& device, std::span<const float> tables);
@@ -194,9 +200,10 @@ class Decoder {
 
   const ModelConfig& config_;
   Options options_;
-  DType wide_;        // dtype of the residual stream and of matmul outputs
-  DType input_;       // dtype of matmul inputs
-  DType head_input_;  // of lm_head's matmul
+  DType wide_;                // dtype of the residual stream and of matmul outputs
+  std::int64_t row_spacing_;  // DeviceTraits::row_spacing
+  DType input_;               // dtype of matmul inputs
+  DType head_input_;          // of lm_head's matmul
   Buffers buffers_;
   DecoderWeights weights_;
   DecoderInputs inputs_;

@@ -23,6 +23,8 @@
 namespace sluice {
 namespace {
 
+constexpr std::int64_t kCacheLine = 64;
+
 std::string cpu_model_name() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -226,6 +228,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;
   traits.residual_dtype = DType::kF32;
+  traits.row_spacing = kCacheLine;
   const kernels::KernelTable* const kernels = kernels_of(isa);
   std::unique_ptr<Ops> ops;
   if (kernels == nullptr) {
