@@ -188,12 +188,14 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   const std::vector<float> scales(static_cast<std::size_t>(cols * across), 0x1p-7F);
   // As in a model: each weight was last used long ago.
   const std::int64_t copies = std::max<std::int64_t>(1, cold_bytes() / weight_bytes);
-  Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + cols));
+  const std::int64_t stride = spaced_stride(cols, DType::kF32, device->traits().row_spacing);
+  Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + stride));
   std::vector<MatmulParams> ops(static_cast<std::size_t>(copies));
   const TensorView x = matrix_view(memory.take_numbers(rows * depth, x_type), x_type, rows, depth);
-  auto* const results = memory.take<float>(rows * cols);
-  std::fill_n(results, rows * cols, 0.0F);  // as in a model: the system has given the pages already
-  const TensorView out = matrix_view(results, DType::kF32, rows, cols);
+  auto* const results = memory.take<float>(rows * stride);
+  // As in a model: the system has given the pages already.
+  std::fill_n(results, rows * stride, 0.0F);
+  const TensorView out = matrix_view(results, DType::kF32, rows, cols, stride);
   for (MatmulParams& p : ops) {
     p.x = x;
     p.segments[0].weight =

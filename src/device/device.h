@@ -69,6 +69,13 @@ struct DeviceTraits {
   }
 };
 
+// Elements from row to row of a matrix with `cols` columns, for DeviceTraits::row_spacing.
+constexpr std::int64_t spaced_stride(std::int64_t cols, DType dtype, std::int64_t row_spacing) {
+  if (row_spacing == 0) return cols;
+  const std::int64_t spaces = (bytes_of(dtype, cols) + row_spacing - 1) / row_spacing;
+  return (spaces | 1) * row_spacing / static_cast<std::int64_t>(size_of(dtype));
+}
+
 // Growing KV memory and loaded backbones leave this much of the host's memory free: the system
 // kills a process when it writes to mapped memory and no page is free.
 inline constexpr std::int64_t kKeptFreeHostBytes = std::int64_t{64} << 20;

@@ -75,10 +75,7 @@ std::size_t Decoder::lora_hidden_bytes() const {
 }
 
 std::int64_t Decoder::product_stride(std::int64_t cols) const {
-  if (row_spacing_ == 0) return cols;
-  const auto element = static_cast<std::int64_t>(size_of(wide_));
-  const std::int64_t spaces = (cols * element + row_spacing_ - 1) / row_spacing_;
-  return (spaces | 1) * row_spacing_ / element;
+  return spaced_stride(cols, wide_, row_spacing_);
 }
 
 // Sets shapes only; bind() sets addresses.

@@ -10,10 +10,11 @@
 // tiles of columns, in passes: a pass of a tile's columns stays in the first-level cache while four
 // rows of x after the other pass by, which come from the second-level cache.
 //
-// Sums are added in the order of matmul_panels.h. Included by kernels_*.cpp only; see
+// Sums are added in the order of panel_tile.h. Included by kernels_*.cpp only; see
 // simd_avx512.h.
 #pragma once
 
+#include "device/cpu/kernels/late_tiles.h"
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/prefetch.h"
@@ -25,6 +26,9 @@ inline constexpr std::int64_t kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
 // How far tiles of columns are fetched ahead of the next tile's pass, in lines of memory.
 inline constexpr std::int64_t kTileLead = 24;
+// From this many rows on, lanes are added late (late_tiles.h). Fewer rows have more of the weight
+// to fetch beside each tile, and gain nothing.
+inline constexpr std::int64_t kLateRows = 192;
 
 // One row, in place, by all columns of a piece.
 template <class P>
@@ -100,6 +104,11 @@ class ProductsInPlace {
     }
     SLUICE_INLINE void step() {
       for (due_ += rate_; due_ >= kWhole; due_ -= kWhole) fetch();
+    }
+    SLUICE_INLINE void step(std::int64_t lines) {
+      due_ += rate_ * lines;
+      fetch(due_ / kWhole);
+      due_ %= kWhole;
     }
     void fetch(std::int64_t lines) {
       for (; lines > 0; --lines) fetch();
@@ -213,7 +222,10 @@ class ProductsInPlace {
           const std::uint16_t* const x = part.pass(k, lines) + group * lines * kPackedLineStep;
           const std::int64_t left = part.rows - group * kPanelRows;
           float* const out = p_.out + (part.row + group * kPanelRows) * p_.out_stride + col;
-          if (whole) {
+          if (whole && left >= kPanelRows && part.rows >= kLateRows) {
+            late_.multiply(x, ColumnsInPlace{place(col, k), p_.weight_stride}, lines, ahead, k == 0,
+                           out, p_.out_stride);
+          } else if (whole) {
             multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
                            k == 0, cols, out);
           } else {
@@ -222,6 +234,7 @@ class ProductsInPlace {
         }
       }
     }
+    late_.finish();
   }
 
   template <class Columns>
@@ -243,6 +256,7 @@ class ProductsInPlace {
   const PanelOfBf16<S> source_;
   const PackedRows<S, shared> input_;
   std::uint16_t* const panel_;
+  LateTiles<S> late_;
 };
 
 template <class P, class S, bool shared = false>
