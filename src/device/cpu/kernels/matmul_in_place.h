@@ -203,6 +203,10 @@ class ProductsInPlace {
     return reinterpret_cast<const std::uint16_t*>(source_.place(col, k));
   }
 
+  // A part whose lanes are added late has one pass, so a tile whose sums are not yet at their place
+  // shares no output with those after it.
+  static_assert(2 * kLateRows * kPairsPass > PackedRows<S, shared>::kElements);
+
   void multiply_tiles(const PackedPart& part) {
     const std::int64_t groups = part.groups();
     Ahead ahead(*this, part.k, part.end, groups);
