@@ -18,9 +18,6 @@ namespace {
 constexpr std::int64_t kCachedWeightBytes = 384 << 10;
 // Pieces per thread: enough that one delayed thread does not delay the others.
 constexpr std::int64_t kPiecesPerThread = 8;
-// Rows of x from which on kernels that run in passes pack them, and have pieces of columns made for
-// that.
-constexpr std::int32_t kPassRows = 5;
 // Rows of a gated product up to which its two steps are two ops.
 constexpr std::int32_t kGatedRows = 64;
 
@@ -148,8 +145,7 @@ void FastOps::execute(const MatmulParams& p) {
       })) {
     return multiply_packed(p, rows);
   }
-  const bool passes = kernels_.pass > 0 && p.x.dtype == DType::kBF16 && rows >= kPassRows;
-  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .passes = passes, .rows = rows});
+  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
 }
 
 namespace {
@@ -354,8 +350,7 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   }
   // At most what stays in the cache, and enough pieces for all threads.
   std::int64_t row = row_bytes(weight);
-  const std::int64_t pass = x.quantized != nullptr ? kernels_.code_pass : kernels_.pass;
-  if (x.passes) row = std::min(row, bytes_of(weight.dtype, pass));
+  if (x.passes) row = std::min(row, bytes_of(weight.dtype, kernels_.code_pass));
   const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row);
   return round_up(std::max<std::int64_t>(1, std::min(cached, share)), kernels_.matmul_cols);
 }

@@ -37,7 +37,7 @@ inline constexpr std::int64_t kManySums = 240;  // whole register tiles
 inline constexpr std::int64_t kManySumFloats = kManySums * 6 * 16;
 inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySumFloats;
 
-// Products of BF16 in pairs (matmul_panels.h) run in passes along K of this many elements.
+// Products of BF16 in pairs (panel_tile.h) run in passes along K of this many elements.
 inline constexpr std::int64_t kPairsPass = 1024;
 
 // Products of INT8 (quad_products.h) do so from this many rows on. Fewer take columns along all of
