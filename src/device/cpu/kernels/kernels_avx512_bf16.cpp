@@ -7,6 +7,7 @@
 #include "device/cpu/kernels/matmul_in_place.h"
 #include "device/cpu/kernels/matmul_panels.h"
 #include "device/cpu/kernels/matmul_widened.h"
+#include "device/cpu/kernels/packed_rows.h"
 #include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 
@@ -60,7 +61,8 @@ class ColumnsOfF8 {
 };
 static_assert(kManyPass == kPairsPass);
 
-// From this many rows on, rows are packed once for all pieces. Fewer rows of FP8 are not packed.
+// From this many rows on, rows are packed once for all pieces. Fewer rows multiply FP8 while its
+// lines are widened in registers.
 constexpr std::int32_t kPackedFrom = 5;
 
 void matmul_pairs(const MatmulPiece& p) {
@@ -78,7 +80,7 @@ MatmulKernel packed_pairs(DType weight) {
   }
 }
 
-// Few rows are faster while lines are widened in registers than from a panel.
+// Few rows are faster so than from a panel.
 void matmul_f8_pairs(const MatmulPiece& p) {
   const bool few = p.row_end - p.row_begin < kPackedFrom && LinesOfF8::takes(p);
   return few ? matmul_lines<LinesOfF8, DotBf16Pairs>(p) : matmul_panels<PanelOfF8<Avx512Bf16>>(p);

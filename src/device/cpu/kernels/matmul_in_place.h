@@ -15,7 +15,7 @@
 #pragma once
 
 #include "device/cpu/kernels/late_tiles.h"
-#include "device/cpu/kernels/matmul_panels.h"
+#include "device/cpu/kernels/packed_rows.h"
 #include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/prefetch.h"
 

@@ -1,8 +1,9 @@
-// The weights that matmul_panels.h multiplies: BF16 as it is, and FP8 widened to BF16.
+// Columns of a weight for panels: FP8 widened to BF16 (matmul_panels.h), and BF16 as it is, for the
+// tiles that matmul_in_place.h does not multiply where they lie.
 // Included by kernels_avx512_bf16.cpp only; see simd_avx512.h.
 #pragma once
 
-#include "device/cpu/kernels/matmul_panels.h"
+#include "device/cpu/kernels/panel_tile.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 #include "device/cpu/kernels/widen_f8.h"
 

@@ -35,12 +35,7 @@ struct PanelTile {
   SLUICE_INLINE static void run(const std::uint16_t* x, Columns columns, std::int64_t lines,
                                 Ahead& ahead, bool first, int cols, float* out,
                                 std::int64_t stride) {
-    F sums[kPanelRows][kPanelCols];
-#pragma GCC unroll 4
-    for (int r = 0; r < kPanelRows; ++r) {
-#pragma GCC unroll 8
-      for (int c = 0; c < kPanelCols; ++c) sums[r][c] = S::zero();
-    }
+    F sums[kPanelRows][kPanelCols] = {};
     Ahead here = ahead;  // in registers
     for (const std::uint16_t* const end = x + lines * kPackedLineStep; x != end;
          x += kPackedLineStep, columns.step()) {
