@@ -26,6 +26,15 @@ std::unique_ptr<Device> device_with(const CpuDeviceOptions& options) {
   return device ? std::move(*device) : nullptr;
 }
 
+TEST(SpacedStride, IsAnOddNumberOfSpaces) {
+  EXPECT_EQ(spaced_stride(2048, DType::kF32, 64), 2064);
+  EXPECT_EQ(spaced_stride(2064, DType::kF32, 64), 2064);
+  EXPECT_EQ(spaced_stride(2065, DType::kF32, 64), 2096);
+  EXPECT_EQ(spaced_stride(1, DType::kF32, 64), 16);
+  EXPECT_EQ(spaced_stride(1000, DType::kBF16, 64), 1056);
+  EXPECT_EQ(spaced_stride(1000, DType::kF32, 0), 1000);
+}
+
 TEST(CpuDevice, DescribesItself) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const auto device = device_with({.threads = 2, .isa = isa});
@@ -36,6 +45,7 @@ TEST(CpuDevice, DescribesItself) {
     EXPECT_TRUE(device->traits().host_accessible);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kBF16), DType::kBF16);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kF16), DType::kF32);
+    EXPECT_EQ(device->traits().row_spacing, 64);
     EXPECT_EQ(parse_cpu_isa(cpu_isa_name(isa)), isa);
   }
 }
