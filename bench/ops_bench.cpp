@@ -191,13 +191,8 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   const std::int64_t stride = spaced_stride(cols, DType::kF32, device->traits().row_spacing);
   Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + stride));
   std::vector<MatmulParams> ops(static_cast<std::size_t>(copies));
-  const TensorView x = matrix_view(memory.take_numbers(rows * depth, x_type), x_type, rows, depth);
-  auto* const results = memory.take<float>(rows * stride);
-  // As in a model: the system has given the pages already.
-  std::fill_n(results, rows * stride, 0.0F);
-  const TensorView out = matrix_view(results, DType::kF32, rows, cols, stride);
+  // Weights first: how fast some kernels read a weight depends on where its rows lie in pages.
   for (MatmulParams& p : ops) {
-    p.x = x;
     p.segments[0].weight =
         matrix_view(memory.take_weight(cols, depth, w_type), w_type, cols, depth);
     if (has_scales(w_type)) {
@@ -205,8 +200,16 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
                               static_cast<std::int32_t>(block), across};
     }
     p.num_segments = 1;
-    p.out = out;
     p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+  }
+  const TensorView x = matrix_view(memory.take_numbers(rows * depth, x_type), x_type, rows, depth);
+  auto* const results = memory.take<float>(rows * stride);
+  // As in a model: the system has given the pages already.
+  std::fill_n(results, rows * stride, 0.0F);
+  const TensorView out = matrix_view(results, DType::kF32, rows, cols, stride);
+  for (MatmulParams& p : ops) {
+    p.x = x;
+    p.out = out;
   }
   std::size_t next = 0;
   for (auto _ : state) {
