@@ -5,6 +5,8 @@
 //   ops_bench --device cuda:0      any device, as a table (device_table.h)
 //   ops_bench --lora cpu           steps with adapters beside steps without (lora_table.h)
 // SLUICE_BENCH_ISA=NAME takes other kernels than the best: a name of --isa but reference.
+// SLUICE_BENCH_OFFSET=BYTES, a multiple of 8, is where weights begin in a line of memory, as in
+// files, whose headers have any length; else they begin with one.
 //
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
@@ -74,9 +76,12 @@ class Memory {
   }
   // A weight whose numbers are all harmless: small scales, and codes of any value but NaN.
   void* take_weight(std::int64_t rows, std::int64_t cols, DType dtype) {
-    if (is_float(dtype)) return take_numbers(rows * cols, dtype);
     const std::int64_t count = rows * bytes_of(dtype, cols);
-    auto* bytes = take<std::uint8_t>(count);
+    auto* bytes = take<std::uint8_t>(weight_offset() + count) + weight_offset();
+    if (is_float(dtype)) {
+      fill(bytes, rows * cols, dtype);
+      return bytes;
+    }
     // Every pair of bytes is an F16 from 2^-7 to 2^-6 where a block has one, every four an F32 near
     // 2^-55.
     for (std::int64_t i = 0; i < count; ++i) {
@@ -84,22 +89,32 @@ class Memory {
     }
     return bytes;
   }
-  // Small numbers of any dtype: patterns with a harmless exponent.
+  // Small numbers of any dtype.
   void* take_numbers(std::int64_t count, DType dtype) {
+    auto* place = take<std::uint8_t>(bytes_of(dtype, count));
+    fill(place, count, dtype);
+    return place;
+  }
+
+ private:
+  static std::int64_t weight_offset() {
+    const char* const text = std::getenv("SLUICE_BENCH_OFFSET");
+    return text == nullptr ? 0 : std::strtoll(text, nullptr, 10) / 8 * 8;
+  }
+  // Patterns with a harmless exponent.
+  static void fill(void* place, std::int64_t count, DType dtype) {
     if (dtype == DType::kF32) {
-      auto* values = take<float>(count);
+      auto* values = static_cast<float*>(place);
       for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 17 - 8) * 0.125F;
-      return values;
+      return;
     }
-    auto* values = take<std::uint16_t>(count);
+    auto* values = static_cast<std::uint16_t*>(place);
     const std::uint16_t base = dtype == DType::kBF16 ? 0x3E00 : 0x3000;
     for (std::int64_t i = 0; i < count; ++i) {
       values[i] = static_cast<std::uint16_t>(base + i % 113 + (i % 2 == 0 ? 0x8000 : 0));
     }
-    return values;
   }
 
- private:
   Device& device_;
   AddressRange range_;
   std::size_t used_ = 0;

@@ -232,6 +232,31 @@ TEST_P(MatmulTest, WeightsAtOddAddresses) {
   }
 }
 
+// Files begin their weights at multiples of 8 bytes, not of a line of memory.
+TEST_P(MatmulTest, BitsDoNotDependOnTheAddressOfAWeight) {
+  constexpr std::int64_t kDepth = 2100;
+  constexpr std::int64_t kCols = 40;
+  SplitMix64 rng(22);
+  for (const Types types : kTypes) {
+    const auto weight = round_to(types.weight, random_floats(rng, kCols * kDepth));
+    std::vector<MatmulSegment> segments;
+    for (const std::size_t misalignment : {0, 8, 36}) {
+      segments.emplace_back().weight =
+          memory_->put_matrix(weight, kCols, kDepth, types.weight, kDepth, misalignment);
+    }
+    for (const std::int64_t rows : {1, 7, 21, 205}) {
+      const TensorView x = memory_->put_matrix(
+          round_to(types.x, random_floats(rng, static_cast<std::size_t>(rows * kDepth))), rows,
+          kDepth, types.x);
+      const std::vector<float> want = multiply(x, {segments[0]});
+      for (std::size_t i = 1; i < segments.size(); ++i) {
+        expect_same(multiply(x, {segments[i]}), want,
+                    std::to_string(rows) + " x " + std::string(dtype_name(types.weight)));
+      }
+    }
+  }
+}
+
 TEST_P(MatmulTest, LargeEnoughForAllThreads) {
   SplitMix64 rng(3);
   for (const Types types : kTypes) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "device/cpu/kernels/token_of.h"
@@ -277,39 +279,40 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
 
   // All segments in one task: threads are woken and waited for once.
   std::array<SegmentPieces, MatmulParams::kMaxSegments> segments;
+  const auto used = std::span(segments).first(static_cast<std::size_t>(p.num_segments));
   int pieces = 0;
   column = 0;
-  for (std::int32_t s = 0; s < p.num_segments; ++s) {
-    SegmentPieces& segment = segments[static_cast<std::size_t>(s)];
-    segment = cut_segment(p, p.segments[s], column, x, shared);
-    segment.first = pieces;
-    pieces += segment.count;
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    used[s] = cut_segment(p, p.segments[s], column, x, shared);
+    used[s].first = pieces;
+    pieces += used[s].count;
     column += p.segments[s].weight.dims[0];
   }
-  const auto segment_of = [&](int i) {
+  for (SegmentPieces& segment : used) {
+    if (segment.has_rest()) segment.rest = pieces++;
+  }
+  const auto place_of = [&](int i) {
     std::size_t s = 0;
-    while (i >= segments[s].first + segments[s].count) ++s;
-    return s;
+    while (!used[s].has(i)) ++s;
+    return std::pair(s, used[s].column_of(i));
   };
   const auto run = [&](int i, int next_task, int worker) {
-    const std::size_t s = segment_of(i);
-    const SegmentPieces& segment = segments[s];
-    kernels::MatmulPiece piece = segment.whole;
-    piece.col_begin = (i - segment.first) * segment.cols;
-    piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
+    const auto [s, col] = place_of(i);
+    kernels::MatmulPiece piece = used[s].whole;
+    piece.col_begin = col;
+    piece.col_end = std::min(piece.col_end, col + used[s].cols);
     if (next_task >= 0) {
-      const std::size_t next = segment_of(next_task);
+      const auto [next, next_col] = place_of(next_task);
       const TensorView& weight = p.segments[next].weight;
       if (weight.dtype == p.segments[s].weight.dtype && weight.strides[0] == piece.weight_stride) {
-        const std::int64_t col = (next_task - segments[next].first) * segments[next].cols;
         piece.next_weight =
-            weight.as<std::byte>() + col * bytes_of(weight.dtype, weight.strides[0]);
+            weight.as<std::byte>() + next_col * bytes_of(weight.dtype, weight.strides[0]);
       }
     }
     piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
     piece.wide = wide_.get() + worker * kernels::kManyFloats;
     if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
-    segment.kernel(piece);
+    used[s].kernel(piece);
   };
   // Other kernels do not fetch what comes after their piece.
   if (x.quantized != nullptr && !x.packed) {
@@ -386,7 +389,7 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
                   .col_begin = 0,
                   .col_end = cols};
   result.cols = piece_columns(weight, p.out.dims[1], x, shared);
-  result.count = static_cast<int>((cols + result.cols - 1) / result.cols);
+  result.count = static_cast<int>(cols / result.cols);
   return result;
 }
 

@@ -75,13 +75,22 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply_gated(const GatedMatmulParams& p, std::int32_t first, std::int32_t count);
   // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
-  // A segment of a matmul and how its columns are cut into pieces.
+  // A segment of a matmul and how its columns are cut into pieces. The rest, a shorter piece, comes
+  // after all whole pieces of all segments: threads end at about the same time if short pieces are
+  // taken last.
   struct SegmentPieces {
+    bool has(int piece) const { return piece == rest || (piece >= first && piece < first + count); }
+    std::int64_t column_of(int piece) const {
+      return (piece == rest ? count : piece - first) * cols;
+    }
+    bool has_rest() const { return count * cols < whole.col_end; }
+
     kernels::MatmulKernel kernel = nullptr;
     kernels::MatmulPiece whole;
     std::int64_t cols = 0;  // per piece
     int first = 0;          // the segment's first piece, counted over all segments
-    int count = 0;
+    int count = 0;          // whole pieces
+    int rest = -1;          // the number of the rest, if there is one
   };
   // Columns of `weight` per piece, of `all` columns of the product.
   std::int64_t piece_columns(const TensorView& weight, std::int64_t all, const MatmulInput& x,

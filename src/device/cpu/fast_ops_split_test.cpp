@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -114,6 +115,7 @@ struct Shape {
   std::int32_t heads, kv_heads, head_dim;
 };
 constexpr Shape kSmall = {1024, 3072, 16, 8, 128};   // Qwen3-0.6B
+constexpr Shape kMedium = {2048, 8192, 32, 8, 64};   // Llama-3.2-1B
 constexpr Shape kLarge = {4096, 14336, 32, 8, 128};  // Llama-3.1-8B
 
 // One layer of a step. No kernel reads memory, so tensors have no data.
@@ -244,7 +246,7 @@ struct Case {
   Shape shape;
   std::int32_t seqs, tokens, context;
   bool tiles;
-  double least[3];  // speedup on 8, 32 and 64 threads
+  double least[4];  // speedup on 2, 8, 32 and 64 threads
 };
 void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
@@ -252,7 +254,7 @@ class WorkSplit : public testing::TestWithParam<Case> {};
 
 TEST_P(WorkSplit, KeepsManyThreadsBusy) {
   const Case& c = GetParam();
-  constexpr int kThreads[] = {8, 32, 64};
+  constexpr int kThreads[] = {2, 8, 32, 64};
   for (std::size_t i = 0; i < std::size(kThreads); ++i) {
     const int threads = kThreads[i];
     Layer layer(c.shape, c.seqs, c.tokens, c.context, threads, c.tiles);
@@ -262,7 +264,7 @@ TEST_P(WorkSplit, KeepsManyThreadsBusy) {
     RecordProperty(name + "_speedup", std::to_string(layer.speedup()));
     RecordProperty("alone_us", std::to_string(layer.alone_ns() / 1000));
     EXPECT_GE(layer.speedup(), c.least[i]) << threads << " threads";
-    EXPECT_LE(layer.speedup(), threads);
+    EXPECT_LE(layer.speedup(), threads + 1e-6);
     // Decodes: each op of the eight shares its work at most once, and packing once more. A prompt's
     // products run in parts of at least 256 rows.
     EXPECT_GE(layer.barriers(), 4U);
@@ -272,17 +274,39 @@ TEST_P(WorkSplit, KeepsManyThreadsBusy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Steps, WorkSplit,
-    testing::Values(Case{"decode_small", kSmall, 1, 1, 512, true, {7, 20, 29}},
-                    Case{"decode_small_rows", kSmall, 1, 1, 512, false, {7, 20, 32}},
-                    Case{"decode_small_long", kSmall, 1, 1, 32767, true, {7.4, 27, 50}},
-                    Case{"decode_16_small", kSmall, 16, 1, 512, true, {7, 23, 38}},
-                    Case{"prefill_small", kSmall, 1, 512, 0, true, {7.2, 26, 42}},
-                    Case{"decode_large", kLarge, 1, 1, 512, true, {7.2, 27, 46}},
-                    Case{"decode_large_rows", kLarge, 1, 1, 512, false, {7.2, 27, 50}},
-                    Case{"decode_large_long", kLarge, 1, 1, 32767, true, {7.4, 28, 49}},
-                    Case{"decode_16_large", kLarge, 16, 1, 512, true, {7.2, 27, 47}},
-                    Case{"prefill_large", kLarge, 1, 512, 0, true, {7.4, 28, 52}}),
+    testing::Values(Case{"decode_small", kSmall, 1, 1, 512, true, {1.9, 7, 20, 29}},
+                    Case{"decode_small_rows", kSmall, 1, 1, 512, false, {1.9, 7, 20, 32}},
+                    Case{"decode_small_long", kSmall, 1, 1, 32767, true, {1.9, 7.4, 27, 50}},
+                    Case{"decode_16_small", kSmall, 16, 1, 512, true, {1.9, 7, 23, 38}},
+                    Case{"prefill_small", kSmall, 1, 512, 0, true, {1.9, 7.2, 26, 42}},
+                    Case{"decode_large", kLarge, 1, 1, 512, true, {1.9, 7.2, 27, 46}},
+                    Case{"decode_large_rows", kLarge, 1, 1, 512, false, {1.9, 7.2, 27, 50}},
+                    Case{"decode_large_long", kLarge, 1, 1, 32767, true, {1.9, 7.4, 28, 49}},
+                    Case{"decode_16_large", kLarge, 16, 1, 512, true, {1.9, 7.2, 27, 47}},
+                    Case{"decode_16_medium", kMedium, 16, 1, 512, true, {1.9, 7, 20, 30}},
+                    Case{"prefill_medium", kMedium, 1, 512, 0, true, {1.9, 7, 20, 30}},
+                    Case{"prefill_large", kLarge, 1, 512, 0, true, {1.9, 7.4, 28, 52}}),
     [](const auto& c) { return std::string(c.param.name); });
+
+// A rest of q that came before all of k and v would leave one thread alone with the last of them.
+TEST(WorkOrder, ShortPiecesOfAProductComeLast) {
+  const kernels::KernelTable table = noting_kernels(true);
+  ThreadPool pool(1);
+  FastOps ops(pool, table);
+  MatmulParams p;
+  p.x = matrix_view(nullptr, DType::kBF16, 256, 2048);
+  for (const std::int64_t width : {2000, 512, 700}) {
+    p.segments[p.num_segments++].weight = matrix_view(nullptr, DType::kBF16, width, 2048);
+  }
+  p.out = matrix_view(nullptr, DType::kF32, 256, 2000 + 512 + 700);
+  p.rows = RowCount{nullptr, 256};
+  noted.take();
+  ops.run(p);
+  std::vector<double> products = noted.take();
+  std::erase_if(products, [&](double ns) { return ns < products.back(); });  // packing
+  ASSERT_EQ(products.size(), 7U);
+  EXPECT_TRUE(std::ranges::is_sorted(products, std::greater())) << testing::PrintToString(products);
+}
 
 // Not the last two of each thread: others may be there for them sooner.
 TEST(WorkOrder, PiecesOfAttentionKnowWhatTheirThreadDoesNext) {

@@ -23,21 +23,14 @@ class LateTiles {
   SLUICE_INLINE void multiply(const std::uint16_t* x, Columns columns, std::int64_t lines,
                               Ahead& ahead, bool first, float* out, std::int64_t stride) {
     F sums[kPanelRows][kPanelCols] = {};
-    const auto multiply_lines = [&](std::int64_t count) {
-      ahead.step(count);
-      for (const std::uint16_t* const end = x + count * kPackedLineStep; x != end;
-           x += kPackedLineStep, columns.step()) {
-        PanelTile<S, kPanelRows>::add_line(x, columns, sums);
-      }
-    };
     const std::int64_t part = lines / kParts;
     for (int c = 0; c < kPanelCols; ++c) {
-      multiply_lines(part);
+      multiply_lines(x, columns, part, ahead, sums);
       add_quarters(c);
     }
-    multiply_lines(part);
+    multiply_lines(x, columns, part, ahead, sums);
     if (out_ != nullptr) add_lanes();
-    multiply_lines(lines - (kParts - 1) * part);
+    multiply_lines(x, columns, lines - (kParts - 1) * part, ahead, sums);
     keep(sums);
     out_ = out;
     stride_ = stride;
@@ -56,6 +49,17 @@ class LateTiles {
   // A pass has a part beside each step of the additions, and the rest.
   static constexpr int kParts = kPanelCols + 2;
   static constexpr int kLanes = S::kLanes;
+
+  template <class Columns, class Ahead>
+  SLUICE_INLINE static void multiply_lines(const std::uint16_t*& x, Columns& columns,
+                                           std::int64_t count, Ahead& ahead,
+                                           F (&sums)[kPanelRows][kPanelCols]) {
+    ahead.step(count);
+    for (const std::uint16_t* const end = x + count * kPackedLineStep; x != end;
+         x += kPackedLineStep, columns.step()) {
+      PanelTile<S, kPanelRows>::add_line(x, columns, sums);
+    }
+  }
 
   SLUICE_INLINE void keep(const F (&sums)[kPanelRows][kPanelCols]) {
 #pragma GCC unroll 8

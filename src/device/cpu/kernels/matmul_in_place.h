@@ -10,6 +10,9 @@
 // tiles of columns, in passes: a pass of a tile's columns stays in the first-level cache while four
 // rows of x after the other pass by, which come from the second-level cache.
 //
+// A file may begin its weights anywhere, mostly not at a line of memory. Each load of a column is
+// one of two lines then, so many rows multiply a copy of the tile's columns instead.
+//
 // Sums are added in the order of panel_tile.h. Included by kernels_*.cpp only; see
 // simd_avx512.h.
 #pragma once
@@ -26,8 +29,9 @@ inline constexpr std::int64_t kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
 // How far tiles of columns are fetched ahead of the next tile's pass, in lines of memory.
 inline constexpr std::int64_t kTileLead = 24;
-// From this many rows on, lanes are added late (late_tiles.h). Fewer rows have more of the weight
-// to fetch beside each tile, and gain nothing.
+// From this many rows on, lanes are added late (late_tiles.h), and columns that do not lie in lines
+// of memory are copied. Fewer rows have more of the weight to fetch or to copy beside each tile,
+// and gain nothing.
 inline constexpr std::int64_t kLateRows = 192;
 
 // One row, in place, by all columns of a piece.
@@ -73,7 +77,11 @@ template <class P, class S, bool shared>
 class ProductsInPlace {
  public:
   explicit ProductsInPlace(const MatmulPiece& p)
-      : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
+      : p_(p),
+        source_(p),
+        input_(p),
+        panel_(input_.panel()),
+        in_lines_(address_of(place(0, 0)) % kLineBytes == 0 && p.weight_stride % kPanelLine == 0) {}
 
   void run() {
     input_.each_part([this](const PackedPart& part) {
@@ -99,7 +107,7 @@ class ProductsInPlace {
           k_(begin),
           tile_(products.p_.col_begin),
           col_(tile_),
-          rate_((kPanelCols * kWhole + groups - 1) / groups) {
+          rate_(rate(products, begin, end, groups)) {
       go_to_column();
     }
     SLUICE_INLINE void step() {
@@ -117,10 +125,19 @@ class ProductsInPlace {
    private:
     static constexpr std::int64_t kWhole = 256;  // parts of a line
 
+    // Parts of lines due at each step. A pass of a column takes one line more where it does not
+    // begin with one; without that the fetching falls behind, tile by tile.
+    static std::int64_t rate(const ProductsInPlace& products, std::int64_t begin, std::int64_t end,
+                             std::int64_t groups) {
+      const std::int64_t lines = (end - begin + kPanelLine - 1) / kPanelLine;
+      const std::int64_t passes = (end - begin + kPairsPass - 1) / kPairsPass;
+      const std::int64_t fetched = lines + (products.in_lines_ ? 0 : passes);
+      return (kPanelCols * kWhole * fetched + groups * lines - 1) / (groups * lines);
+    }
     SLUICE_INLINE void fetch() {
       if (line_ >= line_end_) return;
-      prefetch_second(line_);
-      line_ += 2 * kPanelLine;
+      prefetch_near(line_);
+      line_ += kLineBytes;
       if (line_ >= line_end_) next_column();
     }
     SLUICE_INLINE void next_column() {
@@ -136,8 +153,9 @@ class ProductsInPlace {
       if (tile_ < products_->p_.col_end) go_to_column();
     }
     SLUICE_INLINE void go_to_column() {
-      line_ = reinterpret_cast<const char*>(products_->source_.place(col_, k_));
-      line_end_ = line_ + 2 * (products_->input_.pass_end(k_) - k_);
+      const char* const from = reinterpret_cast<const char*>(products_->source_.place(col_, k_));
+      line_ = from - address_of(from) % kLineBytes;
+      line_end_ = from + 2 * (products_->input_.pass_end(k_) - k_);
     }
 
     const ProductsInPlace* products_;
@@ -199,6 +217,11 @@ class ProductsInPlace {
     }
   }
 
+  static constexpr std::int64_t kLineBytes = 2 * kPanelLine;  // of memory
+  SLUICE_INLINE static std::int64_t address_of(const void* p) {
+    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p));
+  }
+
   const std::uint16_t* place(std::int64_t col, std::int64_t k) const {
     return reinterpret_cast<const std::uint16_t*>(source_.place(col, k));
   }
@@ -218,18 +241,22 @@ class ProductsInPlace {
       for (std::int64_t k = part.k; k < part.end; k += kPairsPass) {
         const std::int64_t stop = input_.pass_end(k);
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
-        const bool whole = cols == kPanelCols && (stop - k) % kPanelLine == 0;
-        if (!whole) {
+        const bool late = cols == kPanelCols && part.rows >= kLateRows;
+        const bool in_place =
+            cols == kPanelCols && (stop - k) % kPanelLine == 0 && (in_lines_ || !late);
+        if (!in_place) {
           for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
         }
         for (std::int64_t group = 0; group < groups; ++group) {
           const std::uint16_t* const x = part.pass(k, lines) + group * lines * kPackedLineStep;
           const std::int64_t left = part.rows - group * kPanelRows;
           float* const out = p_.out + (part.row + group * kPanelRows) * p_.out_stride + col;
-          if (whole && left >= kPanelRows && part.rows >= kLateRows) {
+          if (late && left >= kPanelRows && in_place) {
             late_.multiply(x, ColumnsInPlace{place(col, k), p_.weight_stride}, lines, ahead, k == 0,
                            out, p_.out_stride);
-          } else if (whole) {
+          } else if (late && left >= kPanelRows) {
+            late_.multiply(x, PanelColumns{panel_}, lines, ahead, k == 0, out, p_.out_stride);
+          } else if (in_place) {
             multiply_group(ColumnsInPlace{place(col, k), p_.weight_stride}, left, x, lines, ahead,
                            k == 0, cols, out);
           } else {
@@ -260,6 +287,7 @@ class ProductsInPlace {
   const PanelOfBf16<S> source_;
   const PackedRows<S, shared> input_;
   std::uint16_t* const panel_;
+  const bool in_lines_;  // columns lie in whole lines of memory
   LateTiles<S> late_;
 };
 
