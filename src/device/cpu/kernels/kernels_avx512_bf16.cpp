@@ -72,10 +72,17 @@ void matmul_pairs(const MatmulPiece& p) {
   matmul_in_place<DotBf16Pairs, Avx512Bf16>(p);
 }
 
+void matmul_packed_f8(const MatmulPiece& p) {
+  if (p.row_end - p.row_begin <= kLinesRows && LinesOfF8::takes(p)) {
+    return matmul_packed_lines<LinesOfF8, DotBf16Pairs>(p);
+  }
+  matmul_panels<PanelOfF8<Avx512Bf16>, true>(p);
+}
+
 MatmulKernel packed_pairs(DType weight) {
   switch (weight) {
     case DType::kBF16: return matmul_in_place<DotBf16Pairs, Avx512Bf16, true>;
-    case DType::kF8E4M3: return matmul_panels<PanelOfF8<Avx512Bf16>, true>;
+    case DType::kF8E4M3: return matmul_packed_f8;
     default: return nullptr;
   }
 }

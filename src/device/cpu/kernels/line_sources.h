@@ -19,13 +19,15 @@ class LinesOfF8 {
   SLUICE_INLINE static bool takes(const MatmulPiece& p) {
     const std::int64_t block = p.scales.block_cols;
     if (p.scales.block_rows < kLeastRows) return false;
+    if (p.depth > (kBytes << 16)) return false;
     return block >= p.depth || (block % kBytes == 0 && p.depth <= kTables * block);
   }
 
   SLUICE_INLINE explicit LinesOfF8(const MatmulPiece& p)
       : p_(p),
         tables_(reinterpret_cast<Table*>(p.wide)),
-        block_(p.scales.block_cols < p.depth ? p.scales.block_cols : p.depth) {}
+        block_(p.scales.block_cols < p.depth ? p.scales.block_cols : p.depth),
+        inverse_(((std::int64_t{1} << 32) - 1) / ((block_ + kBytes - 1) / kBytes) + 1) {}
   SLUICE_INLINE static std::int64_t bytes(std::int64_t count) { return count; }
   SLUICE_INLINE const std::uint8_t* place(std::int64_t col) const {
     return static_cast<const std::uint8_t*>(p_.weight) + col * p_.weight_stride;
@@ -34,11 +36,13 @@ class LinesOfF8 {
     const std::int64_t border = (col / p_.scales.block_rows + 1) * p_.scales.block_rows;
     return border < end ? border : end;
   }
-  SLUICE_INLINE void begin(std::int64_t col) {
+  // For elements [k, end) of the columns up to same_until().
+  SLUICE_INLINE void begin(std::int64_t col, std::int64_t k, std::int64_t end) {
     const float* const scales = p_.scales.values + col / p_.scales.block_rows * p_.scales.stride;
-    if (scales == scales_) return;
+    if (scales == scales_ && k == from_) return;
     scales_ = scales;
-    for (std::int64_t k = 0, i = 0; k < p_.depth; k += block_, ++i) {
+    from_ = k;
+    for (std::int64_t i = k / block_; i * block_ < end; ++i) {
       tables_[i] = Widen::table_of(scales[i]);
     }
   }
@@ -54,7 +58,7 @@ class LinesOfF8 {
   };
   SLUICE_INLINE void group(const std::uint8_t* codes, std::int64_t k, Group& g) const {
     g.codes = codes;
-    g.table = tables_ + k / block_;
+    g.table = tables_ + (((k / kBytes) * inverse_) >> 32);
   }
 
  private:
@@ -67,7 +71,11 @@ class LinesOfF8 {
   const MatmulPiece& p_;
   Table* const tables_;
   const std::int64_t block_;
-  const float* scales_ = nullptr;  // that the tables are of
+  // 2^32 by the groups of a block, rounded up: a core divides slowly. Exact for less than 2^16
+  // groups.
+  const std::int64_t inverse_;
+  const float* scales_ = nullptr;  // that the tables are of, from from_ on
+  std::int64_t from_ = 0;
 };
 
 }  // namespace sluice::kernels

@@ -314,6 +314,9 @@ struct DotTile {
     if constexpr (rows == 4 && cols == 6 && !kIntegers && requires { P::Simd::quarter_sums; }) {
       return add_lanes_of_rows(sums, flat);
     }
+    if constexpr (rows == 8 && cols == 2 && !kIntegers && requires { P::Simd::quarter_sums; }) {
+      return add_lanes_of_pairs(sums, flat);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i + 4 <= kCount; i += 4) {
       store_four(flat + i, sum_lanes(quarter(sums, i), quarter(sums, i + 1), quarter(sums, i + 2),
@@ -442,6 +445,21 @@ struct DotTile {
     }
   }
 
+  // Quarter r has the sums of rows r and r + 4.
+  SLUICE_INLINE static void add_lanes_of_pairs(const F (&sums)[rows][cols], Lane (&flat)[kCount]) {
+    using S = typename P::Simd;
+    F quarters[2][cols];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+      for (int c = 0; c < cols; ++c) {
+        quarters[half][c] = S::quarter_sums(sums[4 * half][c], sums[4 * half + 1][c],
+                                            sums[4 * half + 2][c], sums[4 * half + 3][c]);
+      }
+    }
+    S::store_pairs_apart(
+        flat, S::lane_sums(quarters[0][0], quarters[0][1], quarters[1][0], quarters[1][1]));
+  }
   SLUICE_INLINE static void add_lanes_of_rows(F (&sums)[rows][cols], Lane (&flat)[kCount]) {
     using S = typename P::Simd;
     const SumsOfRows<S> all(sums);

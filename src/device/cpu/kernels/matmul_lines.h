@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/packed_rows.h"
 #include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 
@@ -38,6 +39,37 @@ constexpr std::int64_t pass_of() {
   }
 }
 
+// Rows of x where they lie, and their elements from k on.
+template <int rows>
+struct RowsInPlace {
+  RowsInPlace(const MatmulPiece& p, std::int64_t row, std::int64_t k) {
+    for (int r = 0; r < rows; ++r) {
+      x[r] = static_cast<const std::uint16_t*>(p.x) + (row + r) * p.x_stride + k;
+    }
+  }
+  // The line at element k, or its first `count` elements.
+  SLUICE_INLINE __m512i line(int r, std::int64_t k) const {
+    return Avx512Bf16::load_pairs(x[r] + k);
+  }
+  SLUICE_INLINE __m512i line(int r, std::int64_t k, int count) const {
+    return Avx512Bf16::load_pairs(x[r] + k, count);
+  }
+
+  const std::uint16_t* x[rows];
+};
+
+// A pass of packed rows (packed_rows.h), from a whole group on. Zeros follow the last element.
+struct RowsOfPass {
+  SLUICE_INLINE __m512i line(int r, std::int64_t k) const {
+    return _mm512_load_si512(x + r / kPanelRows * group + r % kPanelRows * kPanelLine +
+                             k * kPanelRows);
+  }
+  SLUICE_INLINE __m512i line(int r, std::int64_t k, int /*count*/) const { return line(r, k); }
+
+  const std::uint16_t* x;
+  std::int64_t group;  // elements from group to group
+};
+
 // Rows of x times columns of the weight, in registers.
 // `Source`: what the weight is (line_sources.h). Groups of kLines lines lie kBytes apart in a
 // column, and bytes(count) hold the first `count` elements of one. group(address, k, group) reads
@@ -45,48 +77,36 @@ constexpr std::int64_t pass_of() {
 // to same_until(col, end) may share what begin(col) prepares.
 template <class Source, class P, int rows, int cols>
 struct LinesTile {
-  using S = Avx512Bf16;
   static constexpr std::int64_t kLine = 32;  // elements
   static constexpr int kLines = Source::kLines;
   static constexpr std::int64_t kStep = kLines * kLine;
-  static constexpr std::int64_t kPass = pass_of<P>();
-  static_assert(kPass % kStep == 0 && P::kStep == kLine);
+  static_assert(pass_of<P>() % kStep == 0 && P::kStep == kLine);
 
-  // Meanwhile fetches the tile at column `next`, from its beginning to its end: rows of a weight
-  // are often as long as a memory page, at whose end hardware prefetching stops.
-  static void run(Source& source, const MatmulPiece& p, std::int64_t row, std::int64_t col,
-                  std::int64_t next) {
-    const std::uint16_t* x[rows];
+  // Elements [begin, end) of K, at most a pass of P: `x` has its rows from `begin` on. fetch(k) is
+  // called for each group of lines.
+  template <class Rows, class Fetch>
+  SLUICE_INLINE static void run(Source& source, const MatmulPiece& p, const Rows& x,
+                                std::int64_t row, std::int64_t col, std::int64_t begin,
+                                std::int64_t end, const Fetch& fetch) {
     const std::uint8_t* w[cols];
-    for (int r = 0; r < rows; ++r) {
-      x[r] = static_cast<const std::uint16_t*>(p.x) + (row + r) * p.x_stride;
+    for (int c = 0; c < cols; ++c) w[c] = source.place(col + c) + Source::bytes(begin);
+    __m512 sums[rows][cols] = {};
+    std::int64_t k = begin;
+    for (; k + kStep <= end; k += kStep) {
+      fetch(k);
+      step(source, x, w, begin, k, sums);
     }
-    for (int c = 0; c < cols; ++c) w[c] = source.place(col + c);
-    const std::uint8_t* ahead = source.place(next);
-    const std::int64_t length = kPass > 0 ? kPass : p.depth;
-    for (std::int64_t pass = 0; pass < p.depth; pass += length) {
-      const std::int64_t end = pass + length < p.depth ? pass + length : p.depth;
-      __m512 sums[rows][cols] = {};
-      std::int64_t k = pass;
-      for (; k + kStep <= end; k += kStep) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kAhead; ++i) {
-          prefetch_near(ahead + 64 * i);
-        }
-        ahead += cols * Source::kBytes;
-        step(source, x, w, k, sums);
-      }
-      if (k < end) rest(source, x, w, k, end, sums);
-      DotTile<P, rows, cols>::add_to(sums, p, row, col, pass > 0);
-    }
+    if (k < end) rest(source, x, w, begin, k, end, sums);
+    DotTile<P, rows, cols>::add_to(sums, p, row, col, begin > 0);
   }
 
  private:
-  static constexpr int kAhead = (cols * Source::kBytes + 63) / 64;
+  // So few columns are widened together, so that each line of x is loaded once for them.
+  static constexpr bool kTogether = cols <= 2;
 
-  SLUICE_INLINE static void step(Source& source, const std::uint16_t* const (&x)[rows],
-                                 const std::uint8_t* (&w)[cols], std::int64_t k,
-                                 __m512 (&sums)[rows][cols]) {
+  template <class Rows>
+  SLUICE_INLINE static void step(Source& source, const Rows& x, const std::uint8_t* (&w)[cols],
+                                 std::int64_t begin, std::int64_t k, __m512 (&sums)[rows][cols]) {
     typename Source::Group groups[cols];
 #pragma GCC unroll 8
     for (int c = 0; c < cols; ++c) {
@@ -95,22 +115,42 @@ struct LinesTile {
     }
 #pragma GCC unroll 8
     for (int pair = 0; pair < kLines / 2; ++pair) {
-#pragma GCC unroll 8
-      for (int c = 0; c < cols; ++c) {
-        const PairOfLines lines = groups[c].pair(pair);
+      const std::int64_t at = k - begin + 2 * pair * kLine;
+      if constexpr (kTogether) {
+        PairOfLines lines[cols];
+#pragma GCC unroll 2
+        for (int c = 0; c < cols; ++c) lines[c] = groups[c].pair(pair);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
-          const std::uint16_t* const from = x[r] + k + 2 * pair * kLine;
-          const __m512 sum = add_line<P>(S::load_pairs(from), lines.first, sums[r][c]);
-          sums[r][c] = add_line<P>(S::load_pairs(from + kLine), lines.second, sum);
+          const __m512i first = x.line(r, at);
+#pragma GCC unroll 2
+          for (int c = 0; c < cols; ++c) {
+            sums[r][c] = add_line<P>(first, lines[c].first, sums[r][c]);
+          }
+          const __m512i second = x.line(r, at + kLine);
+#pragma GCC unroll 2
+          for (int c = 0; c < cols; ++c) {
+            sums[r][c] = add_line<P>(second, lines[c].second, sums[r][c]);
+          }
+        }
+      } else {
+#pragma GCC unroll 8
+        for (int c = 0; c < cols; ++c) {
+          const PairOfLines lines = groups[c].pair(pair);
+#pragma GCC unroll 8
+          for (int r = 0; r < rows; ++r) {
+            const __m512 sum = add_line<P>(x.line(r, at), lines.first, sums[r][c]);
+            sums[r][c] = add_line<P>(x.line(r, at + kLine), lines.second, sum);
+          }
         }
       }
     }
   }
 
   // The last lines of a row, which are no whole group.
-  SLUICE_INLINE static void rest(Source& source, const std::uint16_t* const (&x)[rows],
-                                 const std::uint8_t* (&w)[cols], std::int64_t k, std::int64_t end,
+  template <class Rows>
+  SLUICE_INLINE static void rest(Source& source, const Rows& x, const std::uint8_t* (&w)[cols],
+                                 std::int64_t begin, std::int64_t k, std::int64_t end,
                                  __m512 (&sums)[rows][cols]) {
 #pragma GCC unroll 8
     for (int c = 0; c < cols; ++c) {
@@ -124,52 +164,167 @@ struct LinesTile {
         const std::int64_t at = k + 2 * pair * kLine;
 #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) {
-          const __m512 sum = add_line<P>(load(x[r], at, end), both.first, sums[r][c]);
-          sums[r][c] = add_line<P>(load(x[r], at + kLine, end), both.second, sum);
+          const __m512 sum = add_line<P>(line(x, r, begin, at, end), both.first, sums[r][c]);
+          sums[r][c] = add_line<P>(line(x, r, begin, at + kLine, end), both.second, sum);
         }
       }
     }
   }
 
   // A line of x, with zeros from `end` on.
-  SLUICE_INLINE static __m512i load(const std::uint16_t* x, std::int64_t k, std::int64_t end) {
+  template <class Rows>
+  SLUICE_INLINE static __m512i line(const Rows& x, int r, std::int64_t begin, std::int64_t k,
+                                    std::int64_t end) {
     const std::int64_t left = end - k;
     if (left <= 0) return _mm512_setzero_si512();
-    return S::load_pairs(x + k, static_cast<int>(left < kLine ? left : kLine));
+    return x.line(r, k - begin, static_cast<int>(left < kLine ? left : kLine));
   }
 };
 
 template <class Source, class P, int rows>
-void matmul_lines_of(const MatmulPiece& p) {
-  constexpr int kCols = 6;
-  Source source(p);
-  std::int64_t col = p.col_begin;
-  while (col < p.col_end) {
-    const std::int64_t end = source.same_until(col, p.col_end);
-    for (; col + kCols <= end; col += kCols) {
-      source.begin(col);
-      LinesTile<Source, P, rows, kCols>::run(source, p, p.row_begin, col,
-                                             col + kCols < p.col_end ? col + kCols : col);
+class FewRows {
+ public:
+  static void run(const MatmulPiece& p) {
+    constexpr int kCols = 6;
+    Source source(p);
+    std::int64_t col = p.col_begin;
+    while (col < p.col_end) {
+      const std::int64_t end = source.same_until(col, p.col_end);
+      source.begin(col, 0, p.depth);
+      for (; col + kCols <= end; col += kCols) {
+        multiply<kCols>(source, p, col, col + kCols < p.col_end ? col + kCols : col);
+      }
+      for (; col < end; ++col) multiply<1>(source, p, col, col + 1 < p.col_end ? col + 1 : col);
     }
-    for (; col < end; ++col) {
-      source.begin(col);
-      LinesTile<Source, P, rows, 1>::run(source, p, p.row_begin, col,
-                                         col + 1 < p.col_end ? col + 1 : col);
+    if (p.bias != nullptr) add_bias<Avx512>(p);
+  }
+
+ private:
+  // Meanwhile fetches the tile at column `next`, from its beginning to its end: rows of a weight
+  // are often as long as a memory page, at whose end hardware prefetching stops.
+  template <int cols>
+  static void multiply(Source& source, const MatmulPiece& p, std::int64_t col, std::int64_t next) {
+    constexpr int kAhead = (cols * Source::kBytes + 63) / 64;
+    const std::uint8_t* ahead = source.place(next);
+    const std::int64_t length = pass_of<P>() > 0 ? pass_of<P>() : p.depth;
+    for (std::int64_t pass = 0; pass < p.depth; pass += length) {
+      const std::int64_t end = pass + length < p.depth ? pass + length : p.depth;
+      LinesTile<Source, P, rows, cols>::run(source, p, RowsInPlace<rows>(p, p.row_begin, pass),
+                                            p.row_begin, col, pass, end, [&](std::int64_t /*k*/) {
+#pragma GCC unroll 16
+                                              for (int i = 0; i < kAhead; ++i)
+                                                prefetch_near(ahead + 64 * i);
+                                              ahead += cols * Source::kBytes;
+                                            });
     }
   }
-  if (p.bias != nullptr) add_bias<Avx512>(p);
-}
+};
 
 // REQUIRES: at most four rows.
 template <class Source, class P>
 void matmul_lines(const MatmulPiece& p) {
   switch (p.row_end - p.row_begin) {
     case 0: return;
-    case 1: return matmul_lines_of<Source, P, 1>(p);
-    case 2: return matmul_lines_of<Source, P, 2>(p);
-    case 3: return matmul_lines_of<Source, P, 3>(p);
-    default: return matmul_lines_of<Source, P, 4>(p);
+    case 1: return FewRows<Source, P, 1>::run(p);
+    case 2: return FewRows<Source, P, 2>::run(p);
+    case 3: return FewRows<Source, P, 3>::run(p);
+    default: return FewRows<Source, P, 4>::run(p);
   }
+}
+
+// The most packed rows whose pass stays in the first-level cache, and its elements.
+inline constexpr std::int64_t kLinesRows = 16;
+inline constexpr std::int64_t kLinesElements = kLinesRows * kPairsPass;
+
+// Packed rows of x in groups of eight, by two columns: a line is widened once for eight rows. Rows
+// whose passes do not fit into the first-level cache together take one pass after the other, each
+// by all columns of the piece.
+// `P` has passes of kPairsPass.
+template <class Source, class P>
+class PackedLines {
+ public:
+  explicit PackedLines(const MatmulPiece& p) : p_(p), source_(p), input_(p) {}
+
+  void run() {
+    input_.each_part([this](const PackedPart& part) { multiply(part); });
+    if (p_.bias != nullptr) add_bias<Avx512>(p_);
+  }
+
+ private:
+  static_assert(pass_of<P>() == kPairsPass);
+  static constexpr int kRows = 8;
+  static constexpr int kCols = 2;
+
+  void multiply(const PackedPart& part) {
+    const bool all = part.rows * (part.end - part.k) <= kLinesElements;
+    const std::int64_t length = all ? part.end - part.k : kPairsPass;
+    for (std::int64_t k = part.k; k < part.end; k += length) {
+      multiply(part, k, k + length < part.end ? k + length : part.end);
+    }
+  }
+
+  // Elements [begin, end) of K.
+  void multiply(const PackedPart& part, std::int64_t begin, std::int64_t end) {
+    std::int64_t col = p_.col_begin;
+    while (col < p_.col_end) {
+      const std::int64_t same = source_.same_until(col, p_.col_end);
+      source_.begin(col, begin, end);
+      for (; col + kCols <= same; col += kCols) multiply_columns<kCols>(part, col, begin, end);
+      for (; col < same; ++col) multiply_columns<1>(part, col, begin, end);
+    }
+  }
+
+  template <int cols>
+  void multiply_columns(const PackedPart& part, std::int64_t col, std::int64_t begin,
+                        std::int64_t end) {
+    for (std::int64_t k = begin; k < end; k += kPairsPass) {
+      const std::int64_t stop = input_.pass_end(k);
+      const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
+      for (std::int64_t row = 0; row < part.rows; row += kRows) {
+        const std::int64_t group = lines * kPackedLineStep;
+        const RowsOfPass x{part.pass(k, lines) + row / kPanelRows * group, group};
+        const auto run = [&](auto rows) {
+          multiply_tile<rows.value, cols>(x, part.row + row, col, k, stop, row == 0);
+        };
+        switch (part.rows - row) {
+          case 1: run(std::integral_constant<int, 1>()); break;
+          case 2: run(std::integral_constant<int, 2>()); break;
+          case 3: run(std::integral_constant<int, 3>()); break;
+          case 4: run(std::integral_constant<int, 4>()); break;
+          case 5: run(std::integral_constant<int, 5>()); break;
+          case 6: run(std::integral_constant<int, 6>()); break;
+          case 7: run(std::integral_constant<int, 7>()); break;
+          default: run(std::integral_constant<int, kRows>());
+        }
+      }
+    }
+  }
+
+  // With `fetch`, the columns behind these are fetched meanwhile.
+  template <int rows, int cols>
+  void multiply_tile(const RowsOfPass& x, std::int64_t row, std::int64_t col, std::int64_t k,
+                     std::int64_t end, bool fetch) {
+    const std::int64_t next = col + cols < p_.col_end ? col + cols : col;
+    LinesTile<Source, P, rows, cols>::run(source_, p_, x, row, col, k, end, [&](std::int64_t at) {
+      if (!fetch) return;
+#pragma GCC unroll 2
+      for (int c = 0; c < cols; ++c) {
+        const std::uint8_t* const line = source_.place(next + c) + Source::bytes(at);
+#pragma GCC unroll 2
+        for (std::int64_t i = 0; i < Source::kBytes; i += 64) prefetch_near(line + i);
+      }
+    });
+  }
+
+  const MatmulPiece& p_;
+  Source source_;
+  const PackedRows<Avx512Bf16, true> input_;
+};
+
+// REQUIRES: pack_panels() packed x, at most kLinesRows rows.
+template <class Source, class P>
+void matmul_packed_lines(const MatmulPiece& p) {
+  PackedLines<Source, P>(p).run();
 }
 
 }  // namespace sluice::kernels

@@ -31,11 +31,14 @@ class FetchInParts {
   SLUICE_INLINE FetchInParts() = default;
   SLUICE_INLINE FetchInParts(const void* first, std::int64_t row_bytes, std::int64_t stride,
                              std::int64_t rows, std::int64_t parts)
-      : row_(static_cast<const char*>(first)),
-        row_bytes_(row_bytes),
-        stride_(stride),
-        rows_(rows),
-        share_((rows * ((row_bytes + kLine - 1) / kLine) + parts - 1) / parts) {}
+      : row_(static_cast<const char*>(first)), row_bytes_(row_bytes), stride_(stride), rows_(rows) {
+    // The first row from the beginning of its line on. Where the stride is no multiple of a line,
+    // later rows may need one line more.
+    const auto before = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(first) % kLine);
+    row_ -= before;
+    row_bytes_ += before;
+    share_ = (rows * ((row_bytes_ + kLine - 1) / kLine) + parts - 1) / parts;
+  }
 
   SLUICE_INLINE void fetch() {
     for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
@@ -54,7 +57,7 @@ class FetchInParts {
   std::int64_t row_bytes_ = 0;
   std::int64_t stride_ = 0;
   std::int64_t rows_ = 0;
-  std::int64_t share_ = 0;
+  std::int64_t share_ = 0;  // lines of a part
   std::int64_t at_ = 0;
 };
 

@@ -285,6 +285,11 @@ struct Avx512 {
     put(p + 2 * stride, _mm512_extractf32x4_ps(v, 2));
     put(p + 3 * stride, _mm512_extractf32x4_ps(v, 3));
   }
+  // The first pair of each quarter, then the second pairs.
+  SLUICE_INLINE static void store_pairs_apart(float* p, F v) {
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    store(p, _mm512_castpd_ps(_mm512_permutexvar_pd(order, _mm512_castps_pd(v))));
+  }
   SLUICE_INLINE static float max_lane(F v) {
     const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
