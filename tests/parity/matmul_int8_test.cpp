@@ -107,7 +107,8 @@ TEST_P(MatmulInt8Test, HasTheDefinedBits) {
           MatmulShape{17, 200, {33, 20}}, MatmulShape{29, 513, {50}},
           MatmulShape{32, 128, {32}},     MatmulShape{33, 1300, {49}},
           MatmulShape{38, 640, {64}},     MatmulShape{47, 577, {97}},
-          MatmulShape{300, 70, {50}}}) {
+          MatmulShape{9, 4200, {15}},     MatmulShape{32, 6210, {26}},
+          MatmulShape{20, 60000, {12}},   MatmulShape{300, 70, {50}}}) {
       check(shape, x, shape.rows % 2 == 1, rng);
       if (HasFatalFailure()) return;
     }

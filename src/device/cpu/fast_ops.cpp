@@ -353,7 +353,9 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   }
   // At most what stays in the cache, and enough pieces for all threads.
   std::int64_t row = row_bytes(weight);
-  if (x.passes) row = std::min(row, bytes_of(weight.dtype, kernels_.code_pass));
+  if (x.quantized != nullptr && kernels_.code_pass > 0) {
+    row = std::min(row, bytes_of(weight.dtype, kernels_.code_pass));
+  }
   const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row);
   return round_up(std::max<std::int64_t>(1, std::min(cached, share)), kernels_.matmul_cols);
 }

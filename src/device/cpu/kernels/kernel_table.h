@@ -40,8 +40,8 @@ inline constexpr std::int64_t kManyFloats = kManyInput + kManyWeight + kManySumF
 // Products of BF16 in pairs (panel_tile.h) run in passes along K of this many elements.
 inline constexpr std::int64_t kPairsPass = 1024;
 
-// Products of INT8 (quad_products.h) do so from this many rows on. Fewer take columns along all of
-// K.
+// Products of INT8 take panels of columns (quad_products.h) from this many rows on. Fewer read
+// columns where they lie (codes_in_place.h).
 inline constexpr std::int32_t kCodePassRows = 33;
 
 // The most rows and columns of a piece of packed_matmul, and its sums.

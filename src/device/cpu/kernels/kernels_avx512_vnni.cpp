@@ -1,6 +1,7 @@
 // Compiled with the flags of AVX-512 F, BW, DQ, VL and VNNI: see CMakeLists.txt. Only the products
 // of integers differ from AVX-512, and they have its bits.
 #include "device/cpu/kernels/bytes_avx512.h"
+#include "device/cpu/kernels/codes_in_place.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_quads.h"
 #include "device/cpu/kernels/quad_products.h"
@@ -44,6 +45,9 @@ struct BytesAvx512Vnni : BytesAvx512 {
 // One or two rows of more than takes_columns() allows are faster by six columns at a time.
 void matmul_codes(const MatmulPiece& p) {
   if (p.row_end - p.row_begin <= 2 || takes_columns(p)) return matmul_quads<Avx512Vnni>(p);
+  if (CodesInPlace<DotI8Quads<Avx512Vnni>>::takes(p)) {
+    return CodesInPlace<DotI8Quads<Avx512Vnni>>(p).run();
+  }
   QuadProducts<DotI8Quads<Avx512Vnni>>(p).run();
 }
 

@@ -21,6 +21,7 @@
 #include "device/cpu/kernels/packed_rows.h"
 #include "device/cpu/kernels/panel_sources.h"
 #include "device/cpu/kernels/prefetch.h"
+#include "device/cpu/kernels/tiles_ahead.h"
 
 namespace sluice::kernels {
 
@@ -81,7 +82,7 @@ class ProductsInPlace {
         source_(p),
         input_(p),
         panel_(input_.panel()),
-        in_lines_(address_of(place(0, 0)) % kLineBytes == 0 && p.weight_stride % kPanelLine == 0) {}
+        in_lines_(TilesAhead::offset(p.weight) == 0 && p.weight_stride % kPanelLine == 0) {}
 
   void run() {
     input_.each_part([this](const PackedPart& part) {
@@ -94,82 +95,6 @@ class ProductsInPlace {
   }
 
  private:
-  // Fetches lines of the weight in the order in which tiles over [begin, end) of K read them: a
-  // pass of the tile's columns, column by column, then the next pass.
-  class Ahead {
-   public:
-    // step() is called `groups` times for each line of a tile's columns.
-    Ahead(const ProductsInPlace& products, std::int64_t begin, std::int64_t end,
-          std::int64_t groups)
-        : products_(&products),
-          begin_(begin),
-          end_(end),
-          k_(begin),
-          tile_(products.p_.col_begin),
-          col_(tile_),
-          rate_(rate(products, begin, end, groups)) {
-      go_to_column();
-    }
-    SLUICE_INLINE void step() {
-      for (due_ += rate_; due_ >= kWhole; due_ -= kWhole) fetch();
-    }
-    SLUICE_INLINE void step(std::int64_t lines) {
-      due_ += rate_ * lines;
-      fetch(due_ / kWhole);
-      due_ %= kWhole;
-    }
-    void fetch(std::int64_t lines) {
-      for (; lines > 0; --lines) fetch();
-    }
-
-   private:
-    static constexpr std::int64_t kWhole = 256;  // parts of a line
-
-    // Parts of lines due at each step. A pass of a column takes one line more where it does not
-    // begin with one; without that the fetching falls behind, tile by tile.
-    static std::int64_t rate(const ProductsInPlace& products, std::int64_t begin, std::int64_t end,
-                             std::int64_t groups) {
-      const std::int64_t lines = (end - begin + kPanelLine - 1) / kPanelLine;
-      const std::int64_t passes = (end - begin + kPairsPass - 1) / kPairsPass;
-      const std::int64_t fetched = lines + (products.in_lines_ ? 0 : passes);
-      return (kPanelCols * kWhole * fetched + groups * lines - 1) / (groups * lines);
-    }
-    SLUICE_INLINE void fetch() {
-      if (line_ >= line_end_) return;
-      prefetch_near(line_);
-      line_ += kLineBytes;
-      if (line_ >= line_end_) next_column();
-    }
-    SLUICE_INLINE void next_column() {
-      const std::int64_t left = products_->p_.col_end - tile_;
-      if (++col_ == tile_ + (left < kPanelCols ? left : kPanelCols)) {
-        k_ = products_->input_.pass_end(k_);
-        if (k_ >= end_) {
-          k_ = begin_;
-          tile_ += kPanelCols;
-        }
-        col_ = tile_;
-      }
-      if (tile_ < products_->p_.col_end) go_to_column();
-    }
-    SLUICE_INLINE void go_to_column() {
-      const char* const from = reinterpret_cast<const char*>(products_->source_.place(col_, k_));
-      line_ = from - address_of(from) % kLineBytes;
-      line_end_ = from + 2 * (products_->input_.pass_end(k_) - k_);
-    }
-
-    const ProductsInPlace* products_;
-    std::int64_t begin_;
-    std::int64_t end_;
-    std::int64_t k_;
-    std::int64_t tile_;
-    std::int64_t col_;
-    std::int64_t rate_;
-    std::int64_t due_ = 0;
-    const char* line_ = nullptr;
-    const char* line_end_ = nullptr;
-  };
-
   void multiply_columns(const PackedPart& part) {
     switch (part.rows) {
       case 1: return multiply_columns<1>(part);
@@ -217,11 +142,6 @@ class ProductsInPlace {
     }
   }
 
-  static constexpr std::int64_t kLineBytes = 2 * kPanelLine;  // of memory
-  SLUICE_INLINE static std::int64_t address_of(const void* p) {
-    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p));
-  }
-
   const std::uint16_t* place(std::int64_t col, std::int64_t k) const {
     return reinterpret_cast<const std::uint16_t*>(source_.place(col, k));
   }
@@ -232,7 +152,14 @@ class ProductsInPlace {
 
   void multiply_tiles(const PackedPart& part) {
     const std::int64_t groups = part.groups();
-    Ahead ahead(*this, part.k, part.end, groups);
+    const PlacedColumns columns{.first = static_cast<const char*>(p_.weight),
+                                .stride = 2 * p_.weight_stride,
+                                .col_begin = p_.col_begin,
+                                .col_end = p_.col_end,
+                                .begin = 2 * part.k,
+                                .end = 2 * part.end,
+                                .pass = 2 * kPairsPass};
+    TilesAhead ahead(columns, groups);
     // A pass of a tile's columns is read from memory while the pass before it is multiplied.
     ahead.fetch((input_.pass_end(part.k) - part.k) / kPanelLine * kPanelCols + kTileLead);
     for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kPanelCols) {
@@ -270,7 +197,7 @@ class ProductsInPlace {
 
   template <class Columns>
   SLUICE_INLINE void multiply_group(const Columns& columns, std::int64_t rows,
-                                    const std::uint16_t* x, std::int64_t lines, Ahead& ahead,
+                                    const std::uint16_t* x, std::int64_t lines, TilesAhead& ahead,
                                     bool first, int cols, float* out) const {
     const auto run = [&](auto tile) {
       decltype(tile)::run(x, columns, lines, ahead, first, cols, out, p_.out_stride);

@@ -7,10 +7,8 @@
 // of a line holds quad q of 16 columns. Rows of x are packed four at a time: quads q of four rows
 // are together. Both have the quads of a line in the same order, which is not that of K.
 //
-// Up to 32 rows take 16 columns along all of K, with the sums of 16 rows in registers. Each line is
-// transposed beside the products of the line before. More rows take up to 48 columns, in passes
-// along K: a pass of the columns is transposed into a panel, which stays in the first-level cache
-// while all rows pass by.
+// Rows take up to 48 columns, in passes along K: a pass of the columns is transposed into a panel,
+// which stays in the first-level cache while all rows pass by. Few rows: codes_in_place.h.
 //
 // `P`: a policy of matmul.h, of one instruction set. Included by kernels_avx512_vnni.cpp only; see
 // simd_avx512.h.
@@ -26,9 +24,7 @@ inline constexpr int kQuadsOfLine = 16;
 // Rows of x that are packed together, and the bytes of a line of them.
 inline constexpr int kQuadGroup = 4;
 inline constexpr std::int64_t kQuadGroupLine = kQuadGroup * kQuadLine;
-// The most rows of x whose sums stay in registers, with one vector of columns.
-inline constexpr int kQuadFewRows = 16;
-// A register tile of more rows.
+// A register tile.
 inline constexpr int kQuadRows = 8;
 inline constexpr int kQuadVectors = 3;
 // A pass along K that a panel holds, in lines.
@@ -64,37 +60,6 @@ SLUICE_INLINE void transpose_line(const std::int8_t* first, std::int64_t stride,
   }
 }
 
-// The same for 16 columns in eight parts, which may run beside other work.
-template <class P>
-SLUICE_INLINE void transpose_part(int part, const std::int8_t* first, std::int64_t stride,
-                                  std::int8_t* quarters, std::int8_t* to) {
-  using S = typename P::Simd;
-  auto* const between = reinterpret_cast<float*>(quarters);
-  typename S::F v[4];
-  if (part < 4) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {
-      v[c] = S::as_floats(P::template load_w<0>(first + (4 * part + c) * stride));
-    }
-    S::transpose_lanes(v);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) S::store(between + (4 * j + part) * 16, v[j]);
-    return;
-  }
-  const int j = part - 4;
-#pragma GCC unroll 4
-  for (int g = 0; g < 4; ++g) v[g] = S::load(between + (4 * j + g) * 16);
-  const auto a = _mm512_shuffle_f32x4(v[0], v[1], 0x88);
-  const auto b = _mm512_shuffle_f32x4(v[0], v[1], 0xDD);
-  const auto c = _mm512_shuffle_f32x4(v[2], v[3], 0x88);
-  const auto d = _mm512_shuffle_f32x4(v[2], v[3], 0xDD);
-  auto* const out = reinterpret_cast<float*>(to) + 64 * j;
-  S::store(out, _mm512_shuffle_f32x4(a, c, 0x88));
-  S::store(out + 16, _mm512_shuffle_f32x4(b, d, 0x88));
-  S::store(out + 32, _mm512_shuffle_f32x4(a, c, 0xDD));
-  S::store(out + 48, _mm512_shuffle_f32x4(b, d, 0xDD));
-}
-
 // Sums of `rows` rows by `vectors` times 16 columns.
 template <class P, int rows, int vectors>
 struct QuadTile {
@@ -110,13 +75,11 @@ struct QuadTile {
   }
 
   // Adds `count` quads. Groups of x are `stride` bytes apart.
-  template <int count, class Step>
+  template <int count>
   SLUICE_INLINE static void add_quads(const std::int8_t* x, std::int64_t stride,
-                                      const std::int8_t* w, Sum (&sums)[rows][vectors],
-                                      const Step& step) {
+                                      const std::int8_t* w, Sum (&sums)[rows][vectors]) {
 #pragma GCC unroll 16
     for (int q = 0; q < count; ++q) {
-      step(q);
       __m512i columns[vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
@@ -135,14 +98,13 @@ struct QuadTile {
     }
   }
 
-  // Rows of x from p.row_begin + row on, columns from `col` on.
+  // Rows of x from `row` on, columns from `col` on.
   SLUICE_INLINE static void store(const Sum (&sums)[rows][vectors], const MatmulPiece& p,
-                                  std::int64_t row, int used, std::int64_t col, int columns,
+                                  std::int64_t row, std::int64_t col, int columns,
                                   const float* scales) {
     using S = typename P::Simd;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      if (r == used) return;
       const QuantizedRow x = p.x_rows[row + r];
       float* const out = p.out + (row + r) * p.out_stride + col;
       const __m512i offset = _mm512_set1_epi32(P::kOffset * x.sum);
@@ -174,18 +136,10 @@ class QuadProducts {
 
   void run() {
     const std::int64_t rows = p_.row_end - p_.row_begin;
-    if (rows <= kFewRows && lines_ <= kFewDepth) {
-      pack(p_.row_begin, rows, 0, lines_);
-      for (std::int64_t col = p_.col_begin; col < p_.col_end; col += S::kLanes) {
-        multiply_block(rows, col);
-      }
-    } else {
-      const std::int64_t parts = (rows + kChunk - 1) / kChunk;
-      const std::int64_t chunk =
-          ((rows + parts - 1) / parts + kQuadRows - 1) / kQuadRows * kQuadRows;
-      for (std::int64_t row = p_.row_begin; row < p_.row_end; row += chunk) {
-        multiply_chunk(row, row + chunk < p_.row_end ? chunk : p_.row_end - row, chunk);
-      }
+    const std::int64_t parts = (rows + kChunk - 1) / kChunk;
+    const std::int64_t chunk = ((rows + parts - 1) / parts + kQuadRows - 1) / kQuadRows * kQuadRows;
+    for (std::int64_t row = p_.row_begin; row < p_.row_end; row += chunk) {
+      multiply_chunk(row, row + chunk < p_.row_end ? chunk : p_.row_end - row, chunk);
     }
     if (p_.bias != nullptr) add_bias<S>(p_);
   }
@@ -194,19 +148,13 @@ class QuadProducts {
   using S = typename P::Simd;
   using Sum = typename P::Sum;
   static constexpr int kCols = kQuadVectors * S::kLanes;
-  // The most rows that take 16 columns along all of K, and the lines of each.
-  static constexpr std::int64_t kFewRows = kCodePassRows - 1;
-  static constexpr std::int64_t kFewDepth = 256;
   // Rows that pass by a panel, and the columns whose sums wait for the next part along K.
   static constexpr std::int64_t kChunk = 256;
   static constexpr std::int64_t kBlockCols = 4 * kCols;
   // The memory of a piece: packed rows, the panel, and sums.
   static constexpr std::int64_t kPackedBytes = std::int64_t{640} << 10;
-  static constexpr std::int64_t kPanelBytes = std::int64_t{260} << 10;
+  static constexpr std::int64_t kPanelBytes = kQuadPass * kQuadLine * kCols;
   static constexpr std::int64_t kCarriedBytes = kChunk * kBlockCols * 4;
-  static_assert(kFewRows * kFewDepth * kQuadLine <= kPackedBytes);
-  static_assert((kFewDepth + 1) * kQuadsOfLine * kQuadLine <= kPanelBytes);
-  static_assert(kQuadPass * kQuadLine * kCols <= kPanelBytes);
   static_assert(kPackedBytes + kPanelBytes + kCarriedBytes <= kManyFloats * 4);
 
   // Packs lines [begin, end).
@@ -244,110 +192,9 @@ class QuadProducts {
   const std::int8_t* weight(std::int64_t col) const {
     return static_cast<const std::int8_t*>(p_.weight) + col * p_.weight_stride;
   }
-  // The last columns fetch those of the next piece, or again themselves.
-  const std::int8_t* after(std::int64_t col) const {
-    return p_.next_weight != nullptr ? static_cast<const std::int8_t*>(p_.next_weight)
-                                     : weight(col);
-  }
   int line_size(std::int64_t line) const {
     const std::int64_t left = p_.depth - line * kQuadLine;
     return left < kQuadLine ? static_cast<int>(left) : static_cast<int>(kQuadLine);
-  }
-
-  // 16 columns by all rows, in groups of rows.
-  void multiply_block(std::int64_t rows, std::int64_t col) {
-    const std::int64_t left = p_.col_end - col;
-    const int columns = left < S::kLanes ? static_cast<int>(left) : S::kLanes;
-    read_scales(col, columns);
-    const std::int64_t groups = (rows + kQuadFewRows - 1) / kQuadFewRows;
-    const std::int64_t height =
-        ((rows + groups - 1) / groups + kQuadGroup - 1) / kQuadGroup * kQuadGroup;
-    Block block{.col = col,
-                .columns = columns,
-                .ahead = left >= 2 * S::kLanes ? weight(col + S::kLanes) : after(col)};
-    for (std::int64_t row = 0; row < rows; row += height, ++block.group) {
-      block.row = row;
-      block.rows = static_cast<int>(row + height < rows ? height : rows - row);
-      if (groups == 1) {
-        multiply_group<Role::kOnly>(block);
-      } else if (block.group == 0) {
-        multiply_group<Role::kFirst>(block);
-      } else {
-        multiply_group<Role::kLater>(block);
-      }
-    }
-  }
-
-  // A group of rows by 16 columns.
-  struct Block {
-    std::int64_t col = 0;
-    int columns = 0;
-    const std::int8_t* ahead = nullptr;  // the next columns, to be fetched
-    std::int64_t group = 0;
-    std::int64_t row = 0;
-    int rows = 0;
-  };
-
-  // The first group of rows transposes each line beside the products of the line before. If there
-  // are more groups, the panel keeps the lines for them. Each of the first two fetches one half of
-  // the next columns.
-  enum class Role { kOnly, kFirst, kLater };
-
-  template <Role role>
-  void multiply_group(const Block& block) {
-    switch ((block.rows + 1) / 2) {
-      case 1: return multiply_group<role, 2>(block);
-      case 2: return multiply_group<role, 4>(block);
-      case 3: return multiply_group<role, 6>(block);
-      case 4: return multiply_group<role, 8>(block);
-      case 5: return multiply_group<role, 10>(block);
-      case 6: return multiply_group<role, 12>(block);
-      case 7: return multiply_group<role, 14>(block);
-      default: return multiply_group<role, 16>(block);
-    }
-  }
-
-  template <Role role, int rows>
-  void multiply_group(const Block& block) {
-    using Tile = QuadTile<P, rows, 1>;
-    constexpr std::int64_t kStep = kQuadsOfLine * kQuadLine;
-    // Quads from fetch to fetch.
-    constexpr int kEvery = role == Role::kOnly ? 1 : 2;
-    Sum sums[rows][1];
-    Tile::clear(sums);
-    const std::int64_t stride = lines_ * kQuadGroupLine;
-    const std::int8_t* x = packed_ + block.row / kQuadGroup * stride;
-    const std::int8_t* const first = weight(block.col);
-    std::int8_t* const quarters = panel_ + kFewDepth * kStep;
-    const auto place = [this](std::int64_t line) {
-      return panel_ + (role == Role::kOnly ? line % 2 : line) * kStep;
-    };
-    const auto fill_line = [&](std::int64_t line) {
-      transpose_line<P>(first + line * kQuadLine, p_.weight_stride, block.columns, line_size(line),
-                        place(line), kQuadLine);
-    };
-    if (role != Role::kLater) fill_line(0);
-    const std::int64_t whole = block.columns == S::kLanes ? p_.depth / kQuadLine : 0;
-    const std::int8_t* ahead = block.ahead;
-    if (role == Role::kLater) ahead += lines_ / 2 * kStep;
-    for (std::int64_t line = 0; line < lines_; ++line, x += kQuadGroupLine) {
-      const std::int8_t* const w = place(line);
-      if (role == Role::kLater ? block.group == 1 : line + 1 < whole) {
-        const std::int8_t* const next = first + (line + 1) * kQuadLine;
-        std::int8_t* const to = place(line + 1);
-        Tile::template add_quads<kQuadsOfLine>(x, stride, w, sums, [&](int q) {
-          if (q % kEvery == 0) prefetch_second(ahead + q / kEvery * kQuadLine);
-          if (role != Role::kLater && q % 2 == 0) {
-            transpose_part<P>(q / 2, next, p_.weight_stride, quarters, to);
-          }
-        });
-        ahead += kStep / kEvery;
-        continue;
-      }
-      if (role != Role::kLater && line + 1 < lines_) fill_line(line + 1);
-      Tile::template add_quads<kQuadsOfLine>(x, stride, w, sums, [](int) {});
-    }
-    Tile::store(sums, p_, p_.row_begin + block.row, block.rows, block.col, block.columns, scales_);
   }
 
   // Fetches the columns for the next panel.
@@ -466,12 +313,12 @@ class QuadProducts {
         packed_ + first / kQuadGroup * stride + (line - strip.begin) * kQuadGroupLine;
     const std::int8_t* w = panel_;
     for (std::int64_t i = 4 * line; i < 4 * end; ++i) {
-      Tile::template add_quads<4>(x, stride, w, sums, [](int) {});
+      Tile::template add_quads<4>(x, stride, w, sums);
       x += kQuadLine;
       w += 4 * vectors * kQuadLine;
     }
     if (end == lines_) {
-      return Tile::store(sums, p_, strip.row + first, rows, strip.col, strip.columns, scales_);
+      return Tile::store(sums, p_, strip.row + first, strip.col, strip.columns, scales_);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {

@@ -269,6 +269,19 @@ struct Avx512 {
     const F cd = add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
     return add(pair_low(ab, cd), pair_high(ab, cd));
   }
+  // The same of whole numbers of 32 bits.
+  SLUICE_INLINE static __m512i quarters_of_integers(__m512i a, __m512i b, __m512i c, __m512i d) {
+    const __m512i ab =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xEE));
+    const __m512i cd =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(c, d, 0x44), _mm512_shuffle_i32x4(c, d, 0xEE));
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88), _mm512_shuffle_i32x4(ab, cd, 0xDD));
+  }
+  SLUICE_INLINE static __m512i lanes_of_integers(__m512i a, __m512i b, __m512i c, __m512i d) {
+    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  }
   // Quarter i, or its first half, to row i.
   SLUICE_INLINE static void store_quarters(float* p, std::int64_t stride, F v) {
     _mm_storeu_ps(p, _mm512_castps512_ps128(v));
