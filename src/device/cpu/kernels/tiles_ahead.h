@@ -11,7 +11,7 @@
 
 namespace sluice::kernels {
 
-// Columns of a weight as they lie in memory.
+// Columns of a weight in place.
 struct PlacedColumns {
   const char* first = nullptr;  // column 0
   std::int64_t stride = 0;      // bytes from column to column
