@@ -74,7 +74,7 @@ struct RowsOfPass {
 // `Source`: what the weight is (line_sources.h). Groups of kLines lines lie kBytes apart in a
 // column, and bytes(count) hold the first `count` elements of one. group(address, k, group) reads
 // what the lines of a group share; group.pair(i) is its lines 2 i and 2 i + 1 in BF16. Columns up
-// to same_until(col, end) may share what begin(col) prepares.
+// to same_until(col, end) may share what begin(col, k, end) prepares for elements [k, end) of K.
 template <class Source, class P, int rows, int cols>
 struct LinesTile {
   static constexpr std::int64_t kLine = 32;  // elements
@@ -181,6 +181,7 @@ struct LinesTile {
   }
 };
 
+// So few rows of x that six columns at a time leave room for their sums in registers.
 template <class Source, class P, int rows>
 class FewRows {
  public:
@@ -206,16 +207,16 @@ class FewRows {
   static void multiply(Source& source, const MatmulPiece& p, std::int64_t col, std::int64_t next) {
     constexpr int kAhead = (cols * Source::kBytes + 63) / 64;
     const std::uint8_t* ahead = source.place(next);
+    const auto fetch = [&](std::int64_t /*k*/) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kAhead; ++i) prefetch_near(ahead + 64 * i);
+      ahead += cols * Source::kBytes;
+    };
     const std::int64_t length = pass_of<P>() > 0 ? pass_of<P>() : p.depth;
     for (std::int64_t pass = 0; pass < p.depth; pass += length) {
       const std::int64_t end = pass + length < p.depth ? pass + length : p.depth;
       LinesTile<Source, P, rows, cols>::run(source, p, RowsInPlace<rows>(p, p.row_begin, pass),
-                                            p.row_begin, col, pass, end, [&](std::int64_t /*k*/) {
-#pragma GCC unroll 16
-                                              for (int i = 0; i < kAhead; ++i)
-                                                prefetch_near(ahead + 64 * i);
-                                              ahead += cols * Source::kBytes;
-                                            });
+                                            p.row_begin, col, pass, end, fetch);
     }
   }
 };
@@ -238,8 +239,7 @@ inline constexpr std::int64_t kLinesElements = kLinesRows * kPairsPass;
 
 // Packed rows of x in groups of eight, by two columns: a line is widened once for eight rows. Rows
 // whose passes do not fit into the first-level cache together take one pass after the other, each
-// by all columns of the piece.
-// `P` has passes of kPairsPass.
+// by all columns of the piece. `P` has passes of kPairsPass.
 template <class Source, class P>
 class PackedLines {
  public:
@@ -274,6 +274,7 @@ class PackedLines {
     }
   }
 
+  // All rows of a part by some columns.
   template <int cols>
   void multiply_columns(const PackedPart& part, std::int64_t col, std::int64_t begin,
                         std::int64_t end) {
