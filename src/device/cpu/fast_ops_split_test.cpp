@@ -264,7 +264,7 @@ TEST_P(WorkSplit, KeepsManyThreadsBusy) {
     RecordProperty(name + "_speedup", std::to_string(layer.speedup()));
     RecordProperty("alone_us", std::to_string(layer.alone_ns() / 1000));
     EXPECT_GE(layer.speedup(), c.least[i]) << threads << " threads";
-    EXPECT_LE(layer.speedup(), threads + 1e-6);
+    EXPECT_LE(layer.speedup(), threads + 1e-6);  // the sums of two threads are rounded apart
     // Decodes: each op of the eight shares its work at most once, and packing once more. A prompt's
     // products run in parts of at least 256 rows.
     EXPECT_GE(layer.barriers(), 4U);
@@ -283,8 +283,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"decode_large_rows", kLarge, 1, 1, 512, false, {1.9, 7.2, 27, 50}},
                     Case{"decode_large_long", kLarge, 1, 1, 32767, true, {1.9, 7.4, 28, 49}},
                     Case{"decode_16_large", kLarge, 16, 1, 512, true, {1.9, 7.2, 27, 47}},
-                    Case{"decode_16_medium", kMedium, 16, 1, 512, true, {1.9, 7, 20, 30}},
-                    Case{"prefill_medium", kMedium, 1, 512, 0, true, {1.9, 7, 20, 30}},
+                    Case{"decode_16_medium", kMedium, 16, 1, 512, true, {1.9, 7.2, 24, 42}},
+                    Case{"prefill_medium", kMedium, 1, 512, 0, true, {1.9, 7.4, 28, 50}},
                     Case{"prefill_large", kLarge, 1, 512, 0, true, {1.9, 7.4, 28, 52}}),
     [](const auto& c) { return std::string(c.param.name); });
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/packed_rows.h"
 #include "device/cpu/kernels/tiles_ahead.h"
 
 namespace sluice::kernels {
@@ -25,7 +26,7 @@ class CodesInPlace {
   static bool takes(const MatmulPiece& p) {
     const std::int64_t rows = p.row_end - p.row_begin;
     return rows <= kMostRows &&
-           groups_of(rows) * kRows * lines_of(p.depth) * kLine <= kPackedBytes &&
+           panel_groups(rows) * kRows * lines_of(p.depth) * kLine <= kPackedBytes &&
            p.col_end - p.col_begin >= kCols;
   }
 
@@ -33,7 +34,7 @@ class CodesInPlace {
   explicit CodesInPlace(const MatmulPiece& p)
       : p_(p),
         rows_(p.row_end - p.row_begin),
-        groups_(groups_of(rows_)),
+        groups_(panel_groups(rows_)),
         lines_(lines_of(p.depth)),
         whole_(p.depth / kLine),
         packed_(reinterpret_cast<std::int8_t*>(p.wide)),
@@ -71,25 +72,16 @@ class CodesInPlace {
   // The memory of a piece: packed rows, and the sums of a tile of columns.
   static constexpr std::int64_t kPackedBytes = std::int64_t{1} << 20;
   static constexpr std::int64_t kGroupSums = kRows * kCols * kLine;
-  static_assert(kPackedBytes + (kMostRows + kRows - 1) / kRows * kGroupSums <= kManyFloats * 4);
+  static_assert(kPackedBytes + panel_groups(kMostRows) * kGroupSums <= kManyFloats * 4);
 
-  static constexpr std::int64_t groups_of(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
   static constexpr std::int64_t lines_of(std::int64_t depth) { return (depth + kLine - 1) / kLine; }
 
-  // Packs groups of rows, in each all lines. Rows behind the last one are multiplied, too, and not
-  // stored. x has zeros behind its last element.
+  // A line of codes is packed as one of BF16, which has as many bytes. x has zeros behind its last
+  // element. Rows behind the last one are any numbers: they are multiplied and not stored.
   void pack() {
-    std::int8_t* to = packed_;
-    for (std::int64_t r = 0; r < groups_ * kRows; r += kRows) {
-      for (std::int64_t line = 0; line < lines_; ++line, to += kLineStep) {
-        for (int i = 0; i < kRows; ++i) {
-          const std::int64_t row = r + i < rows_ ? r + i : rows_ - 1;
-          const auto* const x = static_cast<const std::int8_t*>(p_.x) +
-                                (p_.row_begin + row) * p_.x_stride + line * kLine;
-          _mm512_store_si512(to + i * kLine, _mm512_loadu_si512(x));
-        }
-      }
-    }
+    pack_pass<S>(static_cast<const std::uint16_t*>(p_.x) + p_.row_begin * p_.x_stride / 2,
+                 p_.x_stride / 2, rows_, 0, lines_ * kPanelLine,
+                 reinterpret_cast<std::uint16_t*>(packed_));
   }
 
   void multiply_tile(std::int64_t col, TilesAhead& ahead) {
@@ -109,11 +101,11 @@ class CodesInPlace {
     }
     float scales[kCols];
     for (int c = 0; c < kCols; ++c) {
-      const std::int64_t n = p_.scales.block_rows == 1 ? col + c : (col + c) / p_.scales.block_rows;
-      scales[c] = p_.scales.values[n * p_.scales.stride];
+      scales[c] = scale_of_column(p_, col + c);
     }
-    for (std::int64_t g = 0; g < groups_; ++g)
+    for (std::int64_t g = 0; g < groups_; ++g) {
       store(sums_ + g * kGroupSums, g * kRows, col, scales);
+    }
   }
 
   // Adds lines [line, end) of a group of rows to its sums.

@@ -254,6 +254,21 @@ struct SumsOfRows {
   F two;   // of columns 4 and 5, twice
 };
 
+// The scale of a column whose elements share one.
+SLUICE_INLINE static float scale_of_column(const MatmulPiece& p, std::int64_t col) {
+  const std::int64_t n = p.scales.block_rows == 1 ? col : col / p.scales.block_rows;
+  return p.scales.values[n * p.scales.stride];
+}
+
+// Calls call(std::integral_constant<int, n>()), where n is `count`, or `most` if there are more.
+template <int most, class Call>
+SLUICE_INLINE void with_count(std::int64_t count, const Call& call) {
+  if constexpr (most > 1) {
+    if (count < most) return with_count<most - 1>(count, call);
+  }
+  call(std::integral_constant<int, most>());
+}
+
 template <class P, int rows, int cols>
 struct DotTile {
   using F = typename P::Sum;
@@ -334,8 +349,7 @@ struct DotTile {
 #pragma GCC unroll 8
       for (int c = 0; c < cols; ++c) {
         // Rows have a scale each, as a rule, and a division is slow.
-        const std::int64_t n = p.scales.block_rows == 1 ? col + c : (col + c) / p.scales.block_rows;
-        scales[c] = p.scales.values[n * p.scales.stride];
+        scales[c] = scale_of_column(p, col + c);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {

@@ -26,7 +26,7 @@
 namespace sluice::kernels {
 
 // The most packed rows of x that take one column after the other, and their elements.
-inline constexpr std::int64_t kColumnRows = 8;
+inline constexpr int kColumnRows = 8;
 inline constexpr std::int64_t kColumnElements = 16 << 10;
 // How far tiles of columns are fetched ahead of the next tile's pass, in lines of memory.
 inline constexpr std::int64_t kTileLead = 24;
@@ -78,11 +78,7 @@ template <class P, class S, bool shared>
 class ProductsInPlace {
  public:
   explicit ProductsInPlace(const MatmulPiece& p)
-      : p_(p),
-        source_(p),
-        input_(p),
-        panel_(input_.panel()),
-        in_lines_(TilesAhead::offset(p.weight) == 0 && p.weight_stride % kPanelLine == 0) {}
+      : p_(p), source_(p), input_(p), panel_(input_.panel()) {}
 
   void run() {
     input_.each_part([this](const PackedPart& part) {
@@ -96,16 +92,8 @@ class ProductsInPlace {
 
  private:
   void multiply_columns(const PackedPart& part) {
-    switch (part.rows) {
-      case 1: return multiply_columns<1>(part);
-      case 2: return multiply_columns<2>(part);
-      case 3: return multiply_columns<3>(part);
-      case 4: return multiply_columns<4>(part);
-      case 5: return multiply_columns<5>(part);
-      case 6: return multiply_columns<6>(part);
-      case 7: return multiply_columns<7>(part);
-      default: return multiply_columns<8>(part);
-    }
+    with_count<kColumnRows>(part.rows,
+                            [&](auto rows) { multiply_columns<decltype(rows)::value>(part); });
   }
 
   template <int rows>
@@ -159,6 +147,7 @@ class ProductsInPlace {
                                 .begin = 2 * part.k,
                                 .end = 2 * part.end,
                                 .pass = 2 * kPairsPass};
+    const bool in_lines = columns.in_lines();
     TilesAhead ahead(columns, groups);
     // A pass of a tile's columns is read from memory while the pass before it is multiplied.
     ahead.fetch((input_.pass_end(part.k) - part.k) / kPanelLine * kPanelCols + kTileLead);
@@ -170,7 +159,7 @@ class ProductsInPlace {
         const std::int64_t lines = (stop - k + kPanelLine - 1) / kPanelLine;
         const bool late = cols == kPanelCols && part.rows >= kLateRows;
         const bool in_place =
-            cols == kPanelCols && (stop - k) % kPanelLine == 0 && (in_lines_ || !late);
+            cols == kPanelCols && (stop - k) % kPanelLine == 0 && (in_lines || !late);
         if (!in_place) {
           for (int c = 0; c < cols; ++c) source_.fill(col + c, k, stop, panel_ + c * kPanelLine);
         }
@@ -214,7 +203,6 @@ class ProductsInPlace {
   const PanelOfBf16<S> source_;
   const PackedRows<S, shared> input_;
   std::uint16_t* const panel_;
-  const bool in_lines_;  // columns lie in whole lines of memory
   LateTiles<S> late_;
 };
 

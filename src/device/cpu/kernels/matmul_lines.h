@@ -284,19 +284,9 @@ class PackedLines {
       for (std::int64_t row = 0; row < part.rows; row += kRows) {
         const std::int64_t group = lines * kPackedLineStep;
         const RowsOfPass x{part.pass(k, lines) + row / kPanelRows * group, group};
-        const auto run = [&](auto rows) {
-          multiply_tile<rows.value, cols>(x, part.row + row, col, k, stop, row == 0);
-        };
-        switch (part.rows - row) {
-          case 1: run(std::integral_constant<int, 1>()); break;
-          case 2: run(std::integral_constant<int, 2>()); break;
-          case 3: run(std::integral_constant<int, 3>()); break;
-          case 4: run(std::integral_constant<int, 4>()); break;
-          case 5: run(std::integral_constant<int, 5>()); break;
-          case 6: run(std::integral_constant<int, 6>()); break;
-          case 7: run(std::integral_constant<int, 7>()); break;
-          default: run(std::integral_constant<int, kRows>());
-        }
+        with_count<kRows>(part.rows - row, [&](auto rows) {
+          multiply_tile<decltype(rows)::value, cols>(x, part.row + row, col, k, stop, row == 0);
+        });
       }
     }
   }

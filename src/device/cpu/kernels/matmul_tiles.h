@@ -445,8 +445,7 @@ struct ScaledResult {
     }
     float of_cols[kTileRows] = {};
     for (int c = 0; c < cols; ++c) {
-      const std::int64_t n = p.scales.block_rows == 1 ? col + c : (col + c) / p.scales.block_rows;
-      of_cols[c] = p.scales.values[n * p.scales.stride];
+      of_cols[c] = scale_of_column(p, col + c);
     }
     return Avx512::load(of_cols);
   }

@@ -184,8 +184,7 @@ class QuadProducts {
 
   void read_scales(std::int64_t col, int columns) {
     for (int c = 0; c < columns; ++c) {
-      const std::int64_t n = p_.scales.block_rows == 1 ? col + c : (col + c) / p_.scales.block_rows;
-      scales_[c] = p_.scales.values[n * p_.scales.stride];
+      scales_[c] = scale_of_column(p_, col + c);
     }
   }
 
@@ -261,19 +260,9 @@ class QuadProducts {
       fill<vectors>(strip.col, strip.columns, line, end);
       for (std::int64_t first = 0; first < strip.rows; first += kQuadRows) {
         ahead.fetch();
-        const auto run = [&](auto height) {
+        with_count<kQuadRows>(strip.rows - first, [&](auto height) {
           multiply_tile<decltype(height)::value, vectors>(strip, first, line, end);
-        };
-        switch (strip.rows - first) {
-          case 1: run(std::integral_constant<int, 1>()); break;
-          case 2: run(std::integral_constant<int, 2>()); break;
-          case 3: run(std::integral_constant<int, 3>()); break;
-          case 4: run(std::integral_constant<int, 4>()); break;
-          case 5: run(std::integral_constant<int, 5>()); break;
-          case 6: run(std::integral_constant<int, 6>()); break;
-          case 7: run(std::integral_constant<int, 7>()); break;
-          default: run(std::integral_constant<int, 8>()); break;
-        }
+        });
       }
     }
   }

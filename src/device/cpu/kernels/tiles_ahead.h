@@ -13,6 +13,13 @@ namespace sluice::kernels {
 
 // Columns of a weight in place.
 struct PlacedColumns {
+  static constexpr std::int64_t kLine = 64;
+
+  // Whether each column begins with a line of memory.
+  bool in_lines() const {
+    return reinterpret_cast<std::uintptr_t>(first) % kLine == 0 && stride % kLine == 0;
+  }
+
   const char* first = nullptr;  // column 0
   std::int64_t stride = 0;      // bytes from column to column
   std::int64_t col_begin = 0;
@@ -25,8 +32,6 @@ struct PlacedColumns {
 
 class TilesAhead {
  public:
-  static constexpr std::int64_t kLine = 64;
-
   // step() is called `groups` times for each line of a tile's columns. `columns` outlives the
   // object, which is small, so that a loop can keep a copy in registers.
   TilesAhead(const PlacedColumns& columns, std::int64_t groups)
@@ -39,9 +44,8 @@ class TilesAhead {
     const std::int64_t lines = lines_of(columns.end - columns.begin);
     // A pass of a column takes one line more where it does not begin with one; without that the
     // fetching falls behind, tile by tile.
-    const bool in_lines = offset(columns.first) == 0 && columns.stride % kLine == 0;
     const std::int64_t passes = (lines * kLine + columns.pass - 1) / columns.pass;
-    const std::int64_t fetched = lines + (in_lines ? 0 : passes);
+    const std::int64_t fetched = lines + (columns.in_lines() ? 0 : passes);
     rate_ = (kPanelCols * kWhole * fetched + groups * lines - 1) / (groups * lines);
     go_to_column();
   }
@@ -58,12 +62,8 @@ class TilesAhead {
     for (; lines > 0; --lines) fetch();
   }
 
-  // How far an address is from the beginning of its line.
-  SLUICE_INLINE static std::int64_t offset(const void* address) {
-    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address) % kLine);
-  }
-
  private:
+  static constexpr std::int64_t kLine = PlacedColumns::kLine;
   static constexpr std::int64_t kWhole = 256;  // parts of a line
 
   static std::int64_t lines_of(std::int64_t bytes) { return (bytes + kLine - 1) / kLine; }
@@ -95,7 +95,7 @@ class TilesAhead {
   SLUICE_INLINE void go_to_column() {
     const char* const from = first_ + col_ * columns_->stride;
     line_ = from + k_;
-    line_ -= offset(line_);
+    line_ -= reinterpret_cast<std::uintptr_t>(line_) % kLine;
     const std::int64_t stop = k_ + columns_->pass;
     line_end_ = from + (stop < columns_->end ? stop : columns_->end);
   }
