@@ -169,7 +169,7 @@ struct KernelTable {
   std::int32_t matmul_cols;
   // The elements along K of a pass of products of x in BF16; 0: these run along all of K at once.
   std::int64_t pass;
-  // The same of x in INT8. Pieces are as wide as if columns were no longer.
+  // The same of x in INT8; a piece gets as many columns as if each had no more elements than that.
   std::int64_t code_pass;
   std::int32_t lanes;  // floats in a vector: the number of keys that attention scores at once
   // Quantizes rows [begin, end) of x, as MatmulSegment says. `codes` and `rows` are of row 0.
