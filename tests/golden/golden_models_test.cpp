@@ -13,6 +13,7 @@
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/decoder_harness.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/tiles/tile_emulator.h"
 
 namespace sluice {
 namespace {
@@ -79,13 +80,17 @@ class GoldenModelsTest : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenModelsTest, LogitsAreAtMostTwiceAsFarFromFloat64AsPyTorchs) {
   ASSERT_FALSE(golden_.torch_error.empty());
-  for (const auto& [dtype, torch] : golden_.torch_error) {
-    const GoldenError ours = error_of(dtype);
-    RecordProperty(dtype + "_rms_ratio", std::to_string(ours.rms / torch.rms));
-    RecordProperty(dtype + "_max_ratio", std::to_string(ours.max / torch.max));
-    EXPECT_LE(ours.max, 2 * torch.max) << dtype;
-    EXPECT_LE(ours.rms, 2 * torch.rms) << dtype;
-    EXPECT_GT(ours.rms, 0) << dtype << ": exact agreement would mean nothing was compared";
+  for (const CpuIsa isa : test::tested_cpu_isas()) {
+    SCOPED_TRACE(cpu_isa_name(isa));
+    for (const auto& [dtype, torch] : golden_.torch_error) {
+      const GoldenError ours = error_of(dtype, isa);
+      const std::string name = std::string(cpu_isa_name(isa)) + "_" + dtype;
+      RecordProperty(name + "_rms_ratio", std::to_string(ours.rms / torch.rms));
+      RecordProperty(name + "_max_ratio", std::to_string(ours.max / torch.max));
+      EXPECT_LE(ours.max, 2 * torch.max) << dtype;
+      EXPECT_LE(ours.rms, 2 * torch.rms) << dtype;
+      EXPECT_GT(ours.rms, 0) << dtype << ": exact agreement would mean nothing was compared";
+    }
   }
 }
 
@@ -104,25 +109,29 @@ TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
 // round them to BF16, whose steps are eight times those of F16.
 class Fp8ModelsTest : public GoldenModelsTest {};
 TEST_P(Fp8ModelsTest, MatricesUsedDirectly) {
-  const GoldenError ours = error_of("fp8");
-  GoldenError torch = golden_.torch_error.at(golden_.dtype);
-  const auto device = make_cpu_device({});
-  ASSERT_TRUE(device);
-  if (golden_.dtype == "f16" && (*device)->traits().fp8_as_bf16) {
-    torch.max *= 8;
-    torch.rms *= 8;
+  for (const CpuIsa isa : test::tested_cpu_isas()) {
+    SCOPED_TRACE(cpu_isa_name(isa));
+    const GoldenError ours = error_of("fp8", isa);
+    GoldenError torch = golden_.torch_error.at(golden_.dtype);
+    const auto device = make_cpu_device({.isa = isa});
+    ASSERT_TRUE(device);
+    if (golden_.dtype == "f16" && (*device)->traits().fp8_as_bf16) {
+      torch.max *= 8;
+      torch.rms *= 8;
+    }
+    RecordProperty(std::string(cpu_isa_name(isa)) + "_fp8_rms_ratio",
+                   std::to_string(ours.rms / torch.rms));
+    EXPECT_LE(ours.max, 2 * torch.max);
+    EXPECT_LE(ours.rms, 2 * torch.rms);
+    EXPECT_GT(ours.rms, 0);
   }
-  RecordProperty("fp8_rms_ratio", std::to_string(ours.rms / torch.rms));
-  EXPECT_LE(ours.max, 2 * torch.max);
-  EXPECT_LE(ours.rms, 2 * torch.rms);
-  EXPECT_GT(ours.rms, 0);
 }
 
 // Quantized while loading, on each instruction set of this machine: INT8 is off by a few percent in
 // such small models, INT4 by some tens.
 class IntegerModelsTest : public GoldenModelsTest {};
 TEST_P(IntegerModelsTest, LogitsAreNear) {
-  for (const CpuIsa isa : available_cpu_isas()) {
+  for (const CpuIsa isa : test::tested_cpu_isas()) {
     const std::string name(cpu_isa_name(isa));
     SCOPED_TRACE(name);
     const double int8 = error_of("int8", isa).rms / rms_of_logits();

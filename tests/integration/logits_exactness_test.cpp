@@ -10,6 +10,7 @@
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/decoder_harness.h"
+#include "tests/support/tiles/tile_emulator.h"
 
 namespace sluice {
 namespace {
@@ -25,7 +26,7 @@ class LogitsExactnessTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (const auto isa = options().isa) {
-      const auto isas = available_cpu_isas();
+      const auto isas = test::tested_cpu_isas();
       if (std::find(isas.begin(), isas.end(), *isa) == isas.end()) {
         GTEST_SKIP() << "this machine lacks " << cpu_isa_name(*isa);
       }
@@ -196,7 +197,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "mistral-window", "qwen2-window", "qwen3-layer-types-biases", "llama-fp8-block",
                     "qwen2-window+int8", "llama-mqa-odd-sizes+int4",
                     "llama-mqa-odd-sizes+int4+avx2", "llama-mqa-odd-sizes+int4+avx2_vnni",
-                    "llama-mqa-odd-sizes+int4+avx512", "llama-mqa-odd-sizes+int4+avx512_vnni"),
+                    "llama-mqa-odd-sizes+int4+avx512", "llama-mqa-odd-sizes+int4+avx512_vnni",
+                    "llama-mqa-odd-sizes+amx", "mistral-window+amx", "llama-fp8-block+amx",
+                    "qwen2-window+int8+amx", "llama-mqa-odd-sizes+int4+amx"),
     test_name);
 
 }  // namespace

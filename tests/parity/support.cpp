@@ -14,6 +14,7 @@
 #include "device/cpu/reference/elements.h"
 #include "device/cuda_device.h"
 #include "tests/parity/emulated_cuda.h"
+#include "tests/support/tiles/tile_emulator.h"
 
 namespace sluice::parity {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::size_t kAlignment = 64;
 
 template <CpuIsa isa>
 Result<std::unique_ptr<Device>> make_cpu(int threads, bool) {
+  test::tested_cpu_isas();
   return make_cpu_device({.threads = threads, .isa = isa});
 }
 

@@ -44,6 +44,8 @@ bool may_use_amx() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+bool emulates_amx = false;
+
 }  // namespace
 
 std::string_view cpu_isa_name(CpuIsa isa) {
@@ -90,8 +92,14 @@ std::vector<CpuIsa> available_cpu_isas() {
   const bool pairs = has_fast_bf16_pairs();
   isas.push_back(pairs ? CpuIsa::kAvx512Bf16Fma : CpuIsa::kAvx512Bf16);
   isas.push_back(pairs ? CpuIsa::kAvx512Bf16 : CpuIsa::kAvx512Bf16Fma);
-  if (may_use_amx()) isas.push_back(CpuIsa::kAmx);
+  if (may_use_amx()) {
+    isas.push_back(CpuIsa::kAmx);
+  } else if (emulates_amx) {
+    isas.insert(isas.begin() + 1, CpuIsa::kAmx);
+  }
   return isas;
 }
+
+void count_amx_as_emulated() { emulates_amx = true; }
 
 }  // namespace sluice

@@ -31,4 +31,9 @@ Result<CpuIsa> parse_cpu_isa(std::string_view name);
 // F32.
 std::vector<CpuIsa> available_cpu_isas();
 
+// For tests: this process emulates tile registers (tests/support/tiles). From now on
+// available_cpu_isas() names kAmx where nothing else of it is missing: after kReference, because it
+// is about as slow. Before other threads.
+void count_amx_as_emulated();
+
 }  // namespace sluice

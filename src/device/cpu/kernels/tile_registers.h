@@ -1,7 +1,7 @@
 // The tile registers of AMX: eight registers of 16 rows by 64 bytes at most. TileSession configures
 // them for its lifetime; the other functions need one on their thread. The tiles of the compiler's
 // header are not used: g++ 12's intrinsics do not say which memory they read. Included by
-// kernels_amx.cpp only.
+// kernels_amx.cpp and the tests of its emulator only.
 #pragma once
 
 #include <cstdint>
