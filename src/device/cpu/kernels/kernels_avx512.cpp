@@ -4,6 +4,7 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_many.h"
 #include "device/cpu/kernels/quantize_rows.h"
 #include "device/cpu/kernels/rows.h"
@@ -13,9 +14,9 @@ namespace sluice::kernels {
 
 const KernelTable& avx512_kernels() {
   static constexpr KernelTable kTable = {
-      .matmul_f32_f32 = matmul<DotF32<Avx512, AsF32<Avx512>>>,
-      .matmul_f32_f16 = matmul<DotF32<Avx512, AsF16<Avx512>>>,
-      .matmul_f32_bf16 = matmul<DotF32<Avx512, AsBf16<Avx512>>>,
+      .matmul_f32_f32 = matmul_few_or_many<DotF32<Avx512, AsF32<Avx512>>>,
+      .matmul_f32_f16 = matmul_few_or_many<DotF32<Avx512, AsF16<Avx512>>>,
+      .matmul_f32_bf16 = matmul_few_or_many<DotF32<Avx512, AsBf16<Avx512>>>,
       .matmul_f32_f8 = matmul<DotF32<Avx512, AsF8<Avx512>>>,
       .matmul_bf16_bf16 = matmul_bf16<Avx512>,
       .matmul_bf16_f8 = nullptr,

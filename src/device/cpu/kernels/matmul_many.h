@@ -11,6 +11,7 @@
 #pragma once
 
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/prefetch.h"
 
 namespace sluice::kernels {
@@ -218,7 +219,7 @@ SLUICE_INLINE bool has_many_rows(const MatmulPiece& p, std::int64_t least_rows,
 // matmul<DotBf16<S>>, with its bits.
 template <class S>
 void matmul_bf16(const MatmulPiece& p) {
-  if (!has_many_rows(p, S::kManyRows, S::kManyDepth)) return matmul<DotBf16<S>>(p);
+  if (!has_many_rows(p, S::kManyRows, S::kManyDepth)) return matmul_few_or_many<DotBf16<S>>(p);
   const auto* const weight = static_cast<const std::uint16_t*>(p.weight);
   const auto fill = [&](std::int64_t col, std::int64_t cols, std::int64_t k, std::int64_t end,
                         float* to, std::int64_t stride) {
