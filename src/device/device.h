@@ -49,6 +49,9 @@ struct DeviceTraits {
   // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take
   // inputs of the dtype of the model's other weights.
   bool f16_inputs = false;
+  // Matmuls with BF16 weights run on units that have at least twice the rate of those for F16 and
+  // F32.
+  bool fast_bf16 = false;
   // Matmuls with FP8 weights take BF16 inputs, and round the weights times their scales to BF16.
   bool fp8_as_bf16 = false;
   // Matmuls with weights in blocks round these to BF16; elsewhere the matmul quantizes its inputs

@@ -178,6 +178,12 @@ std::unique_ptr<WeightPages> large_pages_for(const WeightsLayout& layout,
   return std::make_unique<WeightPages>(std::move(options), pool);
 }
 
+void warn_of_slow_weights(const std::string& model, WeightDTypes dtypes,
+                          const EngineOptions& options, const DeviceTraits& traits) {
+  const std::string slow = slow_dtype_warning(dtypes, options, traits);
+  if (!slow.empty()) log_warning(fmt::format("{}: {}", model, slow));
+}
+
 void warn_of_dummy_weights(const WeightsLayout& layout, WeightDTypes dtypes,
                            const std::string& directory) {
   log_warning(fmt::format(
@@ -222,6 +228,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   ASSIGN_OR_RETURN(
       LoadPlan plan,
       plan_load(loaded, options, weight_dtypes(files->plan, options.dtype), device.traits()));
+  warn_of_slow_weights(directory, plan.dtypes, options, device.traits());
   RETURN_IF_ERROR(plan_adapters(directory, options, device.traits(), loaded, plan));
   if (loaded.adapters) timeline.mark("adapters");
   const Shared<WeightsLayout> layout(new WeightsLayout(WeightsLayout::plan(

@@ -293,6 +293,16 @@ Status check_fp8(WeightDTypes dtypes, const EngineOptions& options, const Device
       options.dtype ? "" : ", which expands them and takes twice the memory"));
 }
 
+std::string slow_dtype_warning(WeightDTypes dtypes, const EngineOptions& options,
+                               const DeviceTraits& traits) {
+  const bool slow = dtypes.matrices == DType::kF16 || dtypes.matrices == DType::kF32;
+  if (!slow || !traits.fast_bf16 || options.dtype) return "";
+  return fmt::format(
+      "the weights are in {}: prompts run at half the speed of BF16 or less here; "
+      "--dtype bf16 rounds them to BF16 while they are loaded",
+      dtype_name(dtypes.matrices));
+}
+
 Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
                            WeightDTypes dtypes, const DeviceTraits& traits) {
   LoadPlan plan;

@@ -73,6 +73,11 @@ struct LoadPlan {
 Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
                            WeightDTypes dtypes, const DeviceTraits& traits);
 
+// A warning where no --dtype asks for weights in F16 or F32, and this device is faster with BF16;
+// empty otherwise.
+std::string slow_dtype_warning(WeightDTypes dtypes, const EngineOptions& options,
+                               const DeviceTraits& traits);
+
 // Reads the adapters given at start, and makes room for their slots. `model`: directory or file of
 // the base model.
 Status plan_adapters(const std::string& model, const EngineOptions& options,

@@ -19,5 +19,27 @@ TEST(LoadPlanTest, KvMemoryTakesWhatAShareOfTheDeviceLeaves) {
   EXPECT_EQ(room_for_kv(kMemory, 0.125, 10 * kGiB), -4 * kGiB);
 }
 
+// A model in F16 runs at a fraction of the machine's speed there, which a user should not find out
+// by chance.
+TEST(LoadPlanTest, SaysWhereAnotherDtypeIsFaster) {
+  DeviceTraits traits;
+  const EngineOptions options;
+  const WeightDTypes f16{.matrices = DType::kF16, .others = DType::kF16};
+  EXPECT_EQ(slow_dtype_warning(f16, options, traits), "");
+  traits.fast_bf16 = true;
+  EXPECT_EQ(slow_dtype_warning(f16, options, traits),
+            "the weights are in f16: prompts run at half the speed of BF16 or less here; "
+            "--dtype bf16 rounds them to BF16 while they are loaded");
+  const WeightDTypes f32{.matrices = DType::kF32, .others = DType::kF32};
+  EXPECT_NE(slow_dtype_warning(f32, options, traits).find("in f32"), std::string::npos);
+  for (const DType matrices : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kQ4K}) {
+    EXPECT_EQ(slow_dtype_warning({.matrices = matrices, .others = DType::kF16}, options, traits),
+              "");
+  }
+  EngineOptions asked;
+  asked.dtype = DType::kF16;
+  EXPECT_EQ(slow_dtype_warning(f16, asked, traits), "");
+}
+
 }  // namespace
 }  // namespace sluice

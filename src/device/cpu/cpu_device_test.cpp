@@ -73,6 +73,8 @@ TEST(CpuDevice, EachInstructionSetHasNumericsOfItsOwn) {
     ASSERT_NE(device, nullptr);
     EXPECT_TRUE(numerics.insert(device->traits().numerics).second) << device->traits().numerics;
     EXPECT_EQ(device->traits().blocks_as_bf16, isa == CpuIsa::kAmx) << cpu_isa_name(isa);
+    EXPECT_EQ(device->traits().fast_bf16, isa == CpuIsa::kAmx || isa == CpuIsa::kAvx512Bf16)
+        << cpu_isa_name(isa);
   }
 }
 
