@@ -87,9 +87,8 @@ void matmul_few_or_many(const MatmulPiece& p) {
   const std::int64_t rows = p.row_end - p.row_begin;
   const std::int64_t bytes = rows * p.depth * static_cast<std::int64_t>(sizeof(typename P::X));
   if (rows > P::kRows || bytes > kFewInputBytes) return matmul<P>(p);
-  with_count<P::kRows>(rows, [&](auto count) {
-    ProductsOfFewRows<P, decltype(count)::value>(p).run();
-  });
+  with_count<P::kRows>(rows,
+                       [&](auto count) { ProductsOfFewRows<P, decltype(count)::value>(p).run(); });
   if (p.bias != nullptr) add_bias<typename P::Simd>(p);
 }
 
