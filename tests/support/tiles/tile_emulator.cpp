@@ -148,7 +148,8 @@ void check_product(const Tile& sum, const Tile& left, const Tile& right,
       right.row_bytes != sum.row_bytes) {
     refuse("a product of tiles whose shapes do not fit");
   }
-  if (left.row_bytes % 4 != 0 || right.row_bytes % 4 != 0) refuse("a product of parts of groups");
+  if (left.row_bytes % 4 != 0 || right.row_bytes % 4 != 0)
+    refuse("a product of rows that are not whole groups of 32 bits");
 }
 
 void run(const TileInstruction& instruction) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <optional>
 
 // Fifteen bytes after each can be read.
 #define SLUICE_CODE(name, text)                                             \
@@ -63,6 +63,16 @@ void expect_rows(const std::uint8_t* code, TileOperation operation, int size, in
   EXPECT_EQ(instruction->stride, stride);
 }
 
+void expect_product(const std::uint8_t* code, TileOperation operation, int tile, int left,
+                    int right) {
+  const auto instruction = parsed(code);
+  ASSERT_TRUE(instruction);
+  EXPECT_EQ(instruction->operation, operation);
+  EXPECT_EQ(instruction->tile, tile);
+  EXPECT_EQ(instruction->left, left);
+  EXPECT_EQ(instruction->right, right);
+}
+
 TEST(TileInstruction, ReadsWhereRowsLie) {
   constexpr auto kLoad = TileOperation::kLoad;
   expect_rows(code_load, kLoad, 6, 0, kRax, kRcx);
@@ -91,18 +101,8 @@ TEST(TileInstruction, ReadsWhichTiles) {
   ASSERT_TRUE(zero);
   EXPECT_EQ(zero->operation, TileOperation::kZero);
   EXPECT_EQ(zero->tile, 6);
-  const auto bf16 = parsed(code_bf16);
-  ASSERT_TRUE(bf16);
-  EXPECT_EQ(bf16->operation, TileOperation::kAddBf16);
-  EXPECT_EQ(bf16->tile, 1);
-  EXPECT_EQ(bf16->left, 2);
-  EXPECT_EQ(bf16->right, 3);
-  const auto int8 = parsed(code_int8);
-  ASSERT_TRUE(int8);
-  EXPECT_EQ(int8->operation, TileOperation::kAddInt8);
-  EXPECT_EQ(int8->tile, 4);
-  EXPECT_EQ(int8->left, 0);
-  EXPECT_EQ(int8->right, 7);
+  expect_product(code_bf16, TileOperation::kAddBf16, 1, 2, 3);
+  expect_product(code_int8, TileOperation::kAddInt8, 4, 0, 7);
 }
 
 TEST(TileInstruction, TakesNoOther) {
