@@ -1,6 +1,6 @@
 // Whole models against transformers: logits of every golden model are at most twice as far from
-// float64 as PyTorch's own are, on each instruction set, in float32 and in the dtype the weights are
-// stored in, and greedy tokens in float32 are equal.
+// float64 as PyTorch's own are, on each instruction set, in float32 and in the dtype that weights
+// are stored in, and greedy tokens in float32 are equal.
 #include <gtest/gtest.h>
 
 #include <algorithm>

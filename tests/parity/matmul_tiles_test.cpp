@@ -34,7 +34,7 @@ float product(const float* x, const float* w, std::size_t depth) {
   return sum;
 }
 
-// Of available_cpus(), which emulates tile registers where they are missing.
+// The case of available_cpus() emulates tile registers where they are missing.
 std::vector<DeviceCase> amx_devices() {
   std::vector<DeviceCase> devices = available_cpus();
   std::erase_if(devices, [](const DeviceCase& device) { return device.name != "cpu_amx"; });
