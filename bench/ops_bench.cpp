@@ -381,8 +381,8 @@ void add_all() {
     add_matmul("f32_bf16", DType::kF32, DType::kBF16, threads);
     add_matmul("f32_f16", DType::kF32, DType::kF16, threads);
     add_matmul("f32_f32", DType::kF32, DType::kF32, threads);
-    for (const DType weight : {DType::kI8, DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K,
-                               DType::kU4G32, DType::kU4G128, DType::kU8G128}) {
+    add_matmul("bf16_int8", DType::kBF16, DType::kI8, threads);
+    for (const DType weight : kBlockDTypes) {
       add_matmul(fmt::format("bf16_{}", dtype_name(weight)), DType::kBF16, weight, threads);
     }
     // Some instruction sets multiply FP8 with inputs in BF16, others with inputs in F32.

@@ -21,7 +21,9 @@ ROWS = 3
 COLUMNS = 512
 
 # For each type: the places of the halves in a block.
-HALVES = {"F16": [0], "Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
+HALVES = {"F16": [0], "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
+          "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0],
+          "IQ4_XS": [0]}
 
 
 def half(rng):
@@ -43,7 +45,7 @@ def main():
     rng = random.Random(15)
     writer = gguf.GGUFWriter(OUTPUT, "llama")
     writer.add_name("block types")
-    for name in ["F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"]:
+    for name in ["BF16", *HALVES]:
         kind = gguf.GGMLQuantizationType[name]
         elements, size = gguf.GGML_QUANT_SIZES[kind]
         count = COLUMNS // elements

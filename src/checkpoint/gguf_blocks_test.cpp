@@ -23,8 +23,15 @@ float golden_element(const GgufTensor& tensor, const std::byte* row, std::int64_
     case GgufTensorType::kBF16: return bf16_to_float(halves[column]);
     case GgufTensorType::kQ8_0: return block_element(DType::kQ8_0, row, column);
     case GgufTensorType::kQ4_0: return block_element(DType::kI4, row, column);
+    case GgufTensorType::kQ4_1: return block_element(DType::kQ4_1, row, column);
+    case GgufTensorType::kQ5_0: return block_element(DType::kQ5_0, row, column);
+    case GgufTensorType::kQ5_1: return block_element(DType::kQ5_1, row, column);
+    case GgufTensorType::kQ3_K: return block_element(DType::kQ3K, row, column);
     case GgufTensorType::kQ4_K: return block_element(DType::kQ4K, row, column);
+    case GgufTensorType::kQ5_K: return block_element(DType::kQ5K, row, column);
     case GgufTensorType::kQ6_K: return block_element(DType::kQ6K, row, column);
+    case GgufTensorType::kIQ4_NL: return block_element(DType::kIq4Nl, row, column);
+    case GgufTensorType::kIQ4_XS: return block_element(DType::kIq4Xs, row, column);
     default: ADD_FAILURE() << tensor.name; return 0.0F;
   }
 }
@@ -54,7 +61,8 @@ TEST_P(GoldenBlocks, ElementsEqualTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GoldenBlocks,
-                         ::testing::Values("F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"));
+                         ::testing::Values("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
+                                           "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"));
 
 // The sizes of blocks, as the file format and the kernels see them.
 TEST(GgufBlocks, SizesAgreeWithTheFormat) {
@@ -65,9 +73,16 @@ TEST(GgufBlocks, SizesAgreeWithTheFormat) {
   EXPECT_TRUE(agree(GgufTensorType::kF32, DType::kF32));
   EXPECT_TRUE(agree(GgufTensorType::kBF16, DType::kBF16));
   EXPECT_TRUE(agree(GgufTensorType::kQ4_0, DType::kI4));
+  EXPECT_TRUE(agree(GgufTensorType::kQ4_1, DType::kQ4_1));
+  EXPECT_TRUE(agree(GgufTensorType::kQ5_0, DType::kQ5_0));
+  EXPECT_TRUE(agree(GgufTensorType::kQ5_1, DType::kQ5_1));
   EXPECT_TRUE(agree(GgufTensorType::kQ8_0, DType::kQ8_0));
+  EXPECT_TRUE(agree(GgufTensorType::kQ3_K, DType::kQ3K));
   EXPECT_TRUE(agree(GgufTensorType::kQ4_K, DType::kQ4K));
+  EXPECT_TRUE(agree(GgufTensorType::kQ5_K, DType::kQ5K));
   EXPECT_TRUE(agree(GgufTensorType::kQ6_K, DType::kQ6K));
+  EXPECT_TRUE(agree(GgufTensorType::kIQ4_NL, DType::kIq4Nl));
+  EXPECT_TRUE(agree(GgufTensorType::kIQ4_XS, DType::kIq4Xs));
 }
 
 }  // namespace

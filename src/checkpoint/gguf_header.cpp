@@ -223,8 +223,7 @@ Status read_tensor(Cursor& cursor, GgufTensor& tensor) {
   tensor.type = static_cast<GgufTensorType>(type);
   const GgufTensorTypeInfo* info = gguf_tensor_type_info(tensor.type);
   if (info == nullptr) {
-    return unsupported(fmt::format(
-        "type {} is not known; expected F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K", type));
+    return unsupported(fmt::format("type {} is not known; expected {}", type, kGgufModelTypes));
   }
   if (!cursor.number(tensor.offset)) return cut_off("offset");
   ASSIGN_OR_RETURN(tensor.bytes, byte_count(tensor, *info));

@@ -34,13 +34,24 @@ enum class GgufTensorType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
   kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
   kI8 = 24,
   kBF16 = 30,
 };
+
+// The types of tensors that models may have, for messages.
+inline constexpr std::string_view kGgufModelTypes =
+    "F32, F16, BF16, Q8_0, Q6_K, Q5_0, Q5_1, Q5_K, Q4_0, Q4_1, Q4_K, IQ4_NL, IQ4_XS or Q3_K";
 
 // Elements of a row are stored in blocks of `elements`, each of `bytes`.
 struct GgufTensorTypeInfo {

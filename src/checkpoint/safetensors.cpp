@@ -68,9 +68,16 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kBF16: return DType::kBF16;
     case StoredDType::kF8E4M3: return DType::kF8E4M3;
     case StoredDType::kQ4_0: return DType::kI4;
+    case StoredDType::kQ4_1: return DType::kQ4_1;
+    case StoredDType::kQ5_0: return DType::kQ5_0;
+    case StoredDType::kQ5_1: return DType::kQ5_1;
     case StoredDType::kQ8_0: return DType::kQ8_0;
+    case StoredDType::kQ3K: return DType::kQ3K;
     case StoredDType::kQ4K: return DType::kQ4K;
+    case StoredDType::kQ5K: return DType::kQ5K;
     case StoredDType::kQ6K: return DType::kQ6K;
+    case StoredDType::kIq4Nl: return DType::kIq4Nl;
+    case StoredDType::kIq4Xs: return DType::kIq4Xs;
     case StoredDType::kU4G32: return DType::kU4G32;
     case StoredDType::kU4G128: return DType::kU4G128;
     case StoredDType::kU8G128: return DType::kU8G128;

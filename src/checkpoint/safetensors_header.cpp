@@ -309,9 +309,16 @@ Status check_names_and_ranges(std::vector<TensorInfo>& tensors) {
 std::string_view stored_dtype_name(StoredDType dtype) {
   switch (dtype) {
     case StoredDType::kQ4_0: return "Q4_0";
+    case StoredDType::kQ4_1: return "Q4_1";
+    case StoredDType::kQ5_0: return "Q5_0";
+    case StoredDType::kQ5_1: return "Q5_1";
     case StoredDType::kQ8_0: return "Q8_0";
+    case StoredDType::kQ3K: return "Q3_K";
     case StoredDType::kQ4K: return "Q4_K";
+    case StoredDType::kQ5K: return "Q5_K";
     case StoredDType::kQ6K: return "Q6_K";
+    case StoredDType::kIq4Nl: return "IQ4_NL";
+    case StoredDType::kIq4Xs: return "IQ4_XS";
     case StoredDType::kU4G32: return "U4G32";
     case StoredDType::kU4G128: return "U4G128";
     case StoredDType::kU8G128: return "U8G128";

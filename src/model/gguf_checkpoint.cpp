@@ -25,9 +25,16 @@ std::optional<StoredDType> stored_dtype(GgufTensorType type) {
     case GgufTensorType::kF16: return StoredDType::kF16;
     case GgufTensorType::kBF16: return StoredDType::kBF16;
     case GgufTensorType::kQ4_0: return StoredDType::kQ4_0;
+    case GgufTensorType::kQ4_1: return StoredDType::kQ4_1;
+    case GgufTensorType::kQ5_0: return StoredDType::kQ5_0;
+    case GgufTensorType::kQ5_1: return StoredDType::kQ5_1;
     case GgufTensorType::kQ8_0: return StoredDType::kQ8_0;
+    case GgufTensorType::kQ3_K: return StoredDType::kQ3K;
     case GgufTensorType::kQ4_K: return StoredDType::kQ4K;
+    case GgufTensorType::kQ5_K: return StoredDType::kQ5K;
     case GgufTensorType::kQ6_K: return StoredDType::kQ6K;
+    case GgufTensorType::kIQ4_NL: return StoredDType::kIq4Nl;
+    case GgufTensorType::kIQ4_XS: return StoredDType::kIq4Xs;
     default: return std::nullopt;
   }
 }
@@ -35,10 +42,9 @@ std::optional<StoredDType> stored_dtype(GgufTensorType type) {
 Result<TensorInfo> tensor_info(const GgufTensor& tensor, std::string name) {
   const auto dtype = stored_dtype(tensor.type);
   if (!dtype) {
-    return unsupported(fmt::format(
-        "tensor {} is {}; expected F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K: take a file of the "
-        "model in one of these types",
-        quote_text(tensor.name), gguf_tensor_type_name(tensor.type)));
+    return unsupported(
+        fmt::format("tensor {} is {}; expected {}: take a file of the model in one of these types",
+                    quote_text(tensor.name), gguf_tensor_type_name(tensor.type), kGgufModelTypes));
   }
   return TensorInfo{std::move(name), *dtype,        tensor.shape,
                     tensor.file,     tensor.offset, tensor.bytes};

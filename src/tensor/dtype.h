@@ -16,13 +16,32 @@ enum class DType : std::uint8_t {
   kU8,
   kF8E4M3,
   kI4,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
   kQ8_0,
+  kQ3K,
   kQ4K,
+  kQ5K,
   kQ6K,
+  kIq4Nl,
+  kIq4Xs,
   kU4G32,
   kU4G128,
   kU8G128
 };
+
+// The types whose elements are stored in blocks (block_of).
+inline constexpr DType kBlockDTypes[] = {
+    DType::kI4,    DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
+    DType::kQ3K,   DType::kQ4K,   DType::kQ5K,    DType::kQ6K,   DType::kIq4Nl,
+    DType::kIq4Xs, DType::kU4G32, DType::kU4G128, DType::kU8G128};
+constexpr bool is_blocks(DType dtype) {
+  for (const DType blocks : kBlockDTypes) {
+    if (dtype == blocks) return true;
+  }
+  return false;
+}
 
 // The types that ops accept for activations. Other types are for weights only.
 constexpr bool is_float(DType dtype) {
@@ -32,13 +51,6 @@ constexpr bool is_float(DType dtype) {
 // 0 for types whose elements are stored in blocks (block_of).
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::kI4:
-    case DType::kQ8_0:
-    case DType::kQ4K:
-    case DType::kQ6K:
-    case DType::kU4G32:
-    case DType::kU4G128:
-    case DType::kU8G128: return 0;
     case DType::kF32:
     case DType::kI32: return 4;
     case DType::kF16:
@@ -46,8 +58,8 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::kI8:
     case DType::kU8:
     case DType::kF8E4M3: return 1;
+    default: return 0;
   }
-  return 0;
 }
 
 // How elements of a type are stored together. A row of a matrix has whole blocks, and the last one
@@ -58,13 +70,25 @@ constexpr std::size_t size_of(DType dtype) {
 // scale * (code - 8). Products take the code and the scale (MatmulParams) or, as an embedding does,
 // the element rounded to BF16, to nearest even.
 //
-// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the same
-// way.
-//   kQ8_0: an F16 scale, 32 codes of 8 bits. Element: scale * code.
-//   kQ4K:  two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements, 128
-//          bytes of codes. Element: factor * scale * code - factor * minimum.
-//   kQ6K:  128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
-//          F16 factor. Element: factor * scale * (code - 32).
+// The next ten are GGUF's types of the same names. Products round their elements in the same way.
+//   kQ4_1:  an F16 scale, an F16 number that is added, 16 bytes of codes in the order of kI4.
+//           Element: scale * code + number.
+//   kQ5_0:  an F16 scale, 32 bits, one for each element, 16 bytes as in kI4. The bit is the fifth
+//           of the code. Element: scale * (code - 16).
+//   kQ5_1:  as kQ4_1, with 32 bits before the bytes as in kQ5_0.
+//   kQ8_0:  an F16 scale, 32 codes of 8 bits. Element: scale * code.
+//   kQ3K:   32 bytes of the codes' third bits, 64 bytes of their low two bits, 12 bytes of 6-bit
+//           scales of 16 elements each, an F16 factor. Element: factor * (scale - 32) * (code - 4).
+//   kQ4K:   two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements,
+//   128
+//           bytes of codes. Element: factor * scale * code - factor * minimum.
+//   kQ5K:   as kQ4K, with 32 bytes of the codes' fifth bits before the other codes.
+//   kQ6K:   128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
+//           F16 factor. Element: factor * scale * (code - 32).
+//   kIq4Nl: an F16 scale, 16 bytes of codes in the order of kI4, which name one of 16 fixed values.
+//           Element: scale * value.
+//   kIq4Xs: an F16 factor, 6 bytes of 6-bit scales of 8 groups, each group as in kIq4Nl. Element:
+//           factor * (scale - 32) * value.
 //
 // kU4G32, kU4G128 and kU8G128 hold groups of 32 and 128 codes with a zero point, as other tools
 // quantize (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero).
@@ -80,16 +104,28 @@ struct ElementBlock {
 constexpr ElementBlock block_of(DType dtype) {
   switch (dtype) {
     case DType::kI4: return {32, 18};
+    case DType::kQ4_1: return {32, 20};
+    case DType::kQ5_0: return {32, 22};
+    case DType::kQ5_1: return {32, 24};
     case DType::kQ8_0: return {32, 34};
+    case DType::kQ3K: return {256, 110};
     case DType::kQ4K: return {256, 144};
+    case DType::kQ5K: return {256, 176};
     case DType::kQ6K: return {256, 210};
+    case DType::kIq4Nl: return {32, 18};
+    case DType::kIq4Xs: return {256, 136};
     case DType::kU4G32: return {32, 19};
     case DType::kU4G128: return {128, 69};
     case DType::kU8G128: return {128, 133};
     default: return {1, static_cast<std::int64_t>(size_of(dtype))};
   }
 }
-constexpr bool is_blocks(DType dtype) { return block_of(dtype).elements > 1; }
+// Whether elements of blocks are their scaled codes minus a minimum (block_line() in
+// gguf_blocks.h).
+constexpr bool has_minimum(DType dtype) {
+  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4K ||
+         dtype == DType::kQ5K;
+}
 // Bytes of `count` elements in one row.
 constexpr std::int64_t bytes_of(DType dtype, std::int64_t count) {
   const ElementBlock block = block_of(dtype);
@@ -110,9 +146,16 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kU8: return "u8";
     case DType::kF8E4M3: return "fp8";
     case DType::kI4: return "int4";
+    case DType::kQ4_1: return "q4_1";
+    case DType::kQ5_0: return "q5_0";
+    case DType::kQ5_1: return "q5_1";
     case DType::kQ8_0: return "q8_0";
+    case DType::kQ3K: return "q3_k";
     case DType::kQ4K: return "q4_k";
+    case DType::kQ5K: return "q5_k";
     case DType::kQ6K: return "q6_k";
+    case DType::kIq4Nl: return "iq4_nl";
+    case DType::kIq4Xs: return "iq4_xs";
     case DType::kU4G32: return "u4g32";
     case DType::kU4G128: return "u4g128";
     case DType::kU8G128: return "u8g128";

@@ -22,13 +22,40 @@ inline float half_at(const std::uint8_t* bytes) {
   return f16_to_float(bits);
 }
 
-inline float q8_0_element(const std::uint8_t* block, std::int64_t place) {
-  return half_at(block) * static_cast<float>(static_cast<std::int8_t>(block[2 + place]));
+// Four bits, in the order of kI4.
+inline int nibble_at(const std::uint8_t* bytes, std::int64_t place) {
+  const int pair = bytes[place % 16];
+  return place < 16 ? pair & 15 : pair >> 4;
+}
+inline int bit_at(const std::uint8_t* bytes, std::int64_t place) {
+  return bytes[place / 8] >> (place % 8) & 1;
 }
 
-// The 6-bit scale and minimum of one of the 8 groups of a kQ4K block. The 12 bytes hold the low 6
-// bits of the first four scales, then of the first four minima; the upper bits of these bytes and
-// the last four bytes hold those of the other groups.
+inline int q5_0_code(const std::uint8_t* block, std::int64_t place) {
+  return (nibble_at(block + 6, place) | bit_at(block + 2, place) << 4) - 16;
+}
+
+inline int q5_1_code(const std::uint8_t* block, std::int64_t place) {
+  return nibble_at(block + 8, place) | bit_at(block + 4, place) << 4;
+}
+
+// The 6-bit scale of 16 elements of a kQ3K block. Eight bytes hold the low halves, four the upper
+// two bits.
+inline int q3_k_scale(const std::uint8_t* block, std::int64_t run) {
+  const std::uint8_t* const packed = block + 96;
+  const int low = packed[run % 8] >> (run / 8 * 4) & 15;
+  const int high = packed[8 + run % 4] >> (run / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+inline int q3_k_code(const std::uint8_t* block, std::int64_t place) {
+  const int low = block[32 + place / 128 * 32 + place % 32] >> (place / 32 % 4 * 2) & 3;
+  return (low | (block[place % 32] >> (place / 32) & 1) << 2) - 4;
+}
+
+// The 6-bit scale and minimum of one of the 8 groups of a kQ4K or kQ5K block. The 12 bytes hold
+// the low 6 bits of the first four scales, then of the first four minima; the upper bits of these
+// bytes and the last four bytes hold those of the other groups.
 struct Q4KGroup {
   int scale;
   int minimum;
@@ -39,17 +66,15 @@ inline Q4KGroup q4_k_group(const std::uint8_t* packed, std::int64_t group) {
           (packed[group + 4] >> 4) | (packed[group] >> 6 << 4)};
 }
 
-inline int q4_k_code(const std::uint8_t* block, std::int64_t place) {
-  const int pair = block[16 + place / 64 * 32 + place % 32];
+// The codes of kQ4K, and the low halves of those of kQ5K.
+inline int q4_k_code(const std::uint8_t* codes, std::int64_t place) {
+  const int pair = codes[place / 64 * 32 + place % 32];
   return place % 64 < 32 ? pair & 15 : pair >> 4;
 }
 
-inline float q4_k_element(const std::uint8_t* block, std::int64_t place) {
-  const Q4KGroup group = q4_k_group(block + 4, place / 32);
-  const float scale = half_at(block) * static_cast<float>(group.scale);
-  const float minimum = half_at(block + 2) * static_cast<float>(group.minimum);
-  const float scaled = scale * static_cast<float>(q4_k_code(block, place));
-  return scaled - minimum;
+inline int q5_k_code(const std::uint8_t* block, std::int64_t place) {
+  const int high = block[16 + place % 32] >> (place / 32) & 1;
+  return q4_k_code(block + 48, place) | high << 4;
 }
 
 inline int q6_k_code(const std::uint8_t* block, std::int64_t place) {
@@ -60,19 +85,18 @@ inline int q6_k_code(const std::uint8_t* block, std::int64_t place) {
   return (low | high << 4) - 32;
 }
 
-inline float q6_k_element(const std::uint8_t* block, std::int64_t place) {
-  const auto scale = static_cast<std::int8_t>(block[192 + place / 16]);
-  const float product = half_at(block + 208) * static_cast<float>(scale);
-  return product * static_cast<float>(q6_k_code(block, place));
+// The values that codes of kIq4Nl and kIq4Xs name; the format defines them.
+inline constexpr std::array<std::int8_t, 16> kIq4Values = {
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+inline int iq4_xs_scale(const std::uint8_t* block, std::int64_t group) {
+  const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
+  const int high = block[2 + group / 4] >> (group % 4 * 2) & 3;
+  return (low | high << 4) - 32;
 }
 
 inline int u4_g32_code(const std::uint8_t* block, std::int64_t place) {
-  const int pair = block[3 + place % 16];
-  return (place < 16 ? pair & 15 : pair >> 4) - block[2];
-}
-
-inline float u4_g32_element(const std::uint8_t* block, std::int64_t place) {
-  return half_at(block) * static_cast<float>(u4_g32_code(block, place));
+  return nibble_at(block + 3, place) - block[2];
 }
 
 inline float float_at(const std::uint8_t* bytes) {
@@ -81,22 +105,68 @@ inline float float_at(const std::uint8_t* bytes) {
   return value;
 }
 
-inline float u8_g128_element(const std::uint8_t* block, std::int64_t place) {
-  return float_at(block) * static_cast<float>(block[5 + place] - block[4]);
-}
-
 inline int u4_g128_code(const std::uint8_t* block, std::int64_t place) {
   const int pair = block[5 + 2 * (place % 32) + place / 64];
   return (place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4];
 }
 
-inline float u4_g128_element(const std::uint8_t* block, std::int64_t place) {
-  return float_at(block) * static_cast<float>(u4_g128_code(block, place));
+// The code of an element of a block, less its zero point.
+inline int block_code(DType dtype, const std::uint8_t* block, std::int64_t place) {
+  switch (dtype) {
+    case DType::kQ4_1: return nibble_at(block + 4, place);
+    case DType::kQ5_0: return q5_0_code(block, place);
+    case DType::kQ5_1: return q5_1_code(block, place);
+    case DType::kQ8_0: return static_cast<std::int8_t>(block[2 + place]);
+    case DType::kQ3K: return q3_k_code(block, place);
+    case DType::kQ4K: return q4_k_code(block + 16, place);
+    case DType::kQ5K: return q5_k_code(block, place);
+    case DType::kQ6K: return q6_k_code(block, place);
+    case DType::kIq4Nl: return kIq4Values[static_cast<std::size_t>(nibble_at(block + 2, place))];
+    case DType::kIq4Xs: {
+      const int code = nibble_at(block + 8 + place / 32 * 16, place % 32);
+      return kIq4Values[static_cast<std::size_t>(code)];
+    }
+    case DType::kU4G32: return u4_g32_code(block, place);
+    case DType::kU4G128: return u4_g128_code(block, place);
+    case DType::kU8G128: return block[5 + place] - block[4];
+    default: return int4_code(block, place);
+  }
+}
+
+// The code of an element is multiplied by `factor`, which serves at least 32 elements, and by
+// `run`, a whole number that serves 16. The product of both is exact in F32. Then `minimum` is
+// subtracted.
+struct BlockScale {
+  float factor = 0.0F;
+  int run = 1;
+  float minimum = 0.0F;
+};
+inline BlockScale block_scale(DType dtype, const std::uint8_t* block, std::int64_t place) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1: return {half_at(block), 1, -half_at(block + 2)};
+    case DType::kQ3K: return {half_at(block + 108), q3_k_scale(block, place / 16), 0.0F};
+    case DType::kQ4K:
+    case DType::kQ5K: {
+      const Q4KGroup group = q4_k_group(block + 4, place / 32);
+      return {half_at(block) * static_cast<float>(group.scale), 1,
+              half_at(block + 2) * static_cast<float>(group.minimum)};
+    }
+    case DType::kQ6K:
+      return {half_at(block + 208), static_cast<std::int8_t>(block[192 + place / 16]), 0.0F};
+    case DType::kIq4Xs: {
+      const auto scale = static_cast<float>(iq4_xs_scale(block, place / 32));
+      return {half_at(block) * scale, 1, 0.0F};
+    }
+    case DType::kU4G128:
+    case DType::kU8G128: return {float_at(block), 1, 0.0F};
+    default: return {half_at(block), 1, 0.0F};
+  }
 }
 
 // 32 elements of a row of blocks, from element 32 * line on, as products with quantized inputs take
 // them (MatmulParams): element = scale * code - minimum. Codes are less their zero points; those of
-// kQ6K are times the scale of their 16 elements.
+// kQ3K and kQ6K are times the scale of their 16 elements.
 struct BlockLine {
   std::array<int, 32> codes;
   float scale;
@@ -108,31 +178,13 @@ inline BlockLine block_line(DType dtype, const void* row, std::int64_t line) {
       static_cast<const std::uint8_t*>(row) + 32 * line / shape.elements * shape.bytes;
   const std::int64_t begin = 32 * line % shape.elements;
   BlockLine result{};
-  const auto code_of = [&](std::int64_t place) -> int {
-    switch (dtype) {
-      case DType::kQ8_0: return static_cast<std::int8_t>(block[2 + place]);
-      case DType::kQ4K: return q4_k_code(block, place);
-      case DType::kQ6K:
-        return q6_k_code(block, place) * static_cast<std::int8_t>(block[192 + place / 16]);
-      case DType::kU4G32: return u4_g32_code(block, place);
-      case DType::kU4G128: return u4_g128_code(block, place);
-      case DType::kU8G128: return block[5 + place] - block[4];
-      default: return int4_code(block, place);
-    }
-  };
+  BlockScale scale;
   for (std::int64_t i = 0; i < 32; ++i) {
-    result.codes[static_cast<std::size_t>(i)] = code_of(begin + i);
+    if (i % 16 == 0) scale = block_scale(dtype, block, begin + i);
+    result.codes[static_cast<std::size_t>(i)] = block_code(dtype, block, begin + i) * scale.run;
   }
-  if (dtype == DType::kU4G128 || dtype == DType::kU8G128) {
-    result.scale = float_at(block);
-  } else {
-    result.scale = half_at(dtype == DType::kQ6K ? block + 208 : block);
-  }
-  if (dtype == DType::kQ4K) {
-    const Q4KGroup group = q4_k_group(block + 4, begin / 32);
-    result.scale *= static_cast<float>(group.scale);
-    result.minimum = half_at(block + 2) * static_cast<float>(group.minimum);
-  }
+  result.scale = scale.factor;
+  result.minimum = scale.minimum;
   return result;
 }
 
@@ -141,15 +193,10 @@ inline float block_element(DType dtype, const void* row, std::int64_t index) {
   const ElementBlock shape = block_of(dtype);
   const auto* block = static_cast<const std::uint8_t*>(row) + index / shape.elements * shape.bytes;
   const std::int64_t place = index % shape.elements;
-  switch (dtype) {
-    case DType::kQ8_0: return q8_0_element(block, place);
-    case DType::kQ4K: return q4_k_element(block, place);
-    case DType::kQ6K: return q6_k_element(block, place);
-    case DType::kU4G32: return u4_g32_element(block, place);
-    case DType::kU4G128: return u4_g128_element(block, place);
-    case DType::kU8G128: return u8_g128_element(block, place);
-    default: return int4_element(block, place);
-  }
+  const BlockScale scale = block_scale(dtype, block, place);
+  const float scaled = scale.factor * static_cast<float>(scale.run) *
+                       static_cast<float>(block_code(dtype, block, place));
+  return has_minimum(dtype) ? scaled - scale.minimum : scaled;
 }
 
 }  // namespace sluice

@@ -12,8 +12,7 @@ namespace {
 // Codes, scale and minimum give the elements.
 TEST(BlockLine, HasTheElementsOfTheBlock) {
   SplitMix64 rng(1);
-  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
-                            DType::kU4G128, DType::kU8G128}) {
+  for (const DType dtype : kBlockDTypes) {
     std::vector<std::uint8_t> row(static_cast<std::size_t>(bytes_of(dtype, 512)));
     for (std::uint8_t& byte : row) byte = static_cast<std::uint8_t>(rng.below(60));
     for (std::int64_t line = 0; line < 16; ++line) {

@@ -51,9 +51,16 @@ constexpr StoredType kInF32{GgufTensorType::kF32, DType::kF32};
 constexpr StoredType kInF16{GgufTensorType::kF16, DType::kF16};
 constexpr StoredType kInBf16{GgufTensorType::kBF16, DType::kBF16};
 constexpr StoredType kInQ4{GgufTensorType::kQ4_0, DType::kI4};
+constexpr StoredType kInQ4_1{GgufTensorType::kQ4_1, DType::kQ4_1};
+constexpr StoredType kInQ5_0{GgufTensorType::kQ5_0, DType::kQ5_0};
+constexpr StoredType kInQ5_1{GgufTensorType::kQ5_1, DType::kQ5_1};
 constexpr StoredType kInQ8{GgufTensorType::kQ8_0, DType::kQ8_0};
+constexpr StoredType kInQ3K{GgufTensorType::kQ3_K, DType::kQ3K};
 constexpr StoredType kInQ4K{GgufTensorType::kQ4_K, DType::kQ4K};
+constexpr StoredType kInQ5K{GgufTensorType::kQ5_K, DType::kQ5K};
 constexpr StoredType kInQ6K{GgufTensorType::kQ6_K, DType::kQ6K};
+constexpr StoredType kInIq4Nl{GgufTensorType::kIQ4_NL, DType::kIq4Nl};
+constexpr StoredType kInIq4Xs{GgufTensorType::kIQ4_XS, DType::kIq4Xs};
 
 void append_float(std::string& bytes, DType dtype, float value) {
   if (dtype == DType::kF32) {
@@ -75,8 +82,16 @@ std::string random_blocks(SplitMix64& rng, DType dtype, std::int64_t elements) {
     };
     if (dtype == DType::kI4) factor(0, 0.02F);
     if (dtype == DType::kQ8_0) factor(0, 0.001F);
+    if (dtype == DType::kQ4_1) factor(0, 0.02F);
+    if (dtype == DType::kQ4_1) factor(2, -0.16F);
+    if (dtype == DType::kQ5_0 || dtype == DType::kQ5_1) factor(0, 0.01F);
+    if (dtype == DType::kQ5_1) factor(2, -0.16F);
+    if (dtype == DType::kQ3K) factor(108, 0.002F);
     if (dtype == DType::kQ4K) factor(0, 0.0005F);
-    if (dtype == DType::kQ4K) factor(2, 0.004F);
+    if (dtype == DType::kQ5K) factor(0, 0.00025F);
+    if (dtype == DType::kQ4K || dtype == DType::kQ5K) factor(2, 0.004F);
+    if (dtype == DType::kIq4Nl) factor(0, 0.001F);
+    if (dtype == DType::kIq4Xs) factor(0, 0.00005F);
     if (dtype == DType::kQ6K) factor(208, 0.00004F);
     bytes += one;
   }
@@ -250,7 +265,8 @@ void expect_equal_or_near_forms(const TwoForms& forms) {
 }
 
 TEST(GgufModels, BlocksHaveTheirElements) {
-  for (const StoredType type : {kInQ4, kInQ8, kInQ4K, kInQ6K}) {
+  for (const StoredType type : {kInQ4, kInQ4_1, kInQ5_0, kInQ5_1, kInQ8, kInQ3K, kInQ4K, kInQ5K,
+                                kInQ6K, kInIq4Nl, kInIq4Xs}) {
     SCOPED_TRACE(dtype_name(type.dtype));
     TwoForms forms("llama");
     forms.add_model(type, type, kInQ6K, kInQ6K);
@@ -288,8 +304,8 @@ TEST(GgufModels, RefusesWhatItCannotCompute) {
               HasSubstr("--dtype int8: the model's weights are stored in q8_0"));
 
   TwoForms unknown("llama");
-  unknown.add_model(kInQ8, {GgufTensorType::kQ5_K, DType::kBF16}, kInQ8, kInQ8);
-  EXPECT_THAT(gguf_load_error(unknown.write()), HasSubstr("Q5_K"));
+  unknown.add_model(kInQ8, {GgufTensorType::kQ2_K, DType::kBF16}, kInQ8, kInQ8);
+  EXPECT_THAT(gguf_load_error(unknown.write()), HasSubstr("Q2_K"));
 }
 
 TEST(GgufModels, ABackboneHoldsFloatsAndRefusesBlocks) {

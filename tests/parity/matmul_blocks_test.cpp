@@ -25,7 +25,8 @@ class MatmulBlocksTest : public DeviceTest {
 
 // Where a block holds numbers in F16.
 std::vector<std::size_t> places_of_f16(DType dtype) {
-  if (dtype == DType::kQ4K) return {0, 2};
+  if (has_minimum(dtype)) return {0, 2};
+  if (dtype == DType::kQ3K) return {108};
   if (dtype == DType::kQ6K) return {208};
   if (dtype == DType::kU4G128 || dtype == DType::kU8G128) return {};
   return {0};
@@ -72,6 +73,16 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
                                            Shape{DType::kI4, 192, {13}},
                                            Shape{DType::kI4, 416, {40, 9, 5}},
                                            Shape{DType::kI4, 1100, {40, 17}},
+                                           Shape{DType::kQ4_1, 96, {13, 2}},
+                                           Shape{DType::kQ4_1, 416, {40, 5}},
+                                           Shape{DType::kQ5_0, 96, {13, 2}},
+                                           Shape{DType::kQ5_0, 416, {40, 5}},
+                                           Shape{DType::kQ5_1, 96, {13, 2}},
+                                           Shape{DType::kQ5_1, 416, {40, 5}},
+                                           Shape{DType::kIq4Nl, 96, {13, 2}},
+                                           Shape{DType::kIq4Nl, 416, {40, 5}},
+                                           Shape{DType::kIq4Xs, 256, {7, 1}},
+                                           Shape{DType::kIq4Xs, 768, {40, 5}},
                                            Shape{DType::kQ8_0, 96, {13, 2}},
                                            Shape{DType::kQ8_0, 576, {33}},
                                            Shape{DType::kQ8_0, 416, {40, 5}},
@@ -84,6 +95,10 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
                                            Shape{DType::kU8G128, 1, {1}},
                                            Shape{DType::kU8G128, 200, {7, 2}},
                                            Shape{DType::kU8G128, 768, {40, 9, 5}},
+                                           Shape{DType::kQ3K, 256, {7, 1}},
+                                           Shape{DType::kQ3K, 768, {40, 5}},
+                                           Shape{DType::kQ5K, 256, {7, 1}},
+                                           Shape{DType::kQ5K, 768, {40, 5}},
                                            Shape{DType::kQ4K, 256, {7, 1}},
                                            Shape{DType::kQ4K, 768, {40, 5}},
                                            Shape{DType::kQ6K, 256, {7, 1}},
@@ -116,8 +131,7 @@ TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
   SplitMix64 rng(2);
   constexpr std::int64_t kRows = 70;
   constexpr std::int64_t kCols = 24 * 32 + 7;
-  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
-                            DType::kU4G128, DType::kU8G128}) {
+  for (const DType dtype : kBlockDTypes) {
     for (const std::int64_t depth : {1536, 4096}) {
       memory_->clear();
       const Weights weights = put_weights(rng, dtype, kCols, depth);
@@ -138,8 +152,7 @@ TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
 
 TEST_P(MatmulBlocksTest, EmbeddingRoundsToBf16) {
   SplitMix64 rng(3);
-  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
-                            DType::kU4G128, DType::kU8G128}) {
+  for (const DType dtype : kBlockDTypes) {
     memory_->clear();
     constexpr std::int64_t kWidth = 512;
     const Weights weights = put_weights(rng, dtype, 5, kWidth);

@@ -16,9 +16,6 @@
 namespace sluice::parity {
 namespace {
 
-constexpr DType kBlockTypes[] = {DType::kI4,    DType::kQ8_0,   DType::kQ4K,   DType::kQ6K,
-                                 DType::kU4G32, DType::kU4G128, DType::kU8G128};
-
 struct QuantizedWeight {
   MatmulSegment segment;
   std::vector<std::uint8_t> blocks;  // [N, K]
@@ -37,9 +34,9 @@ class MatmulQuantizedTest : public DeviceTest {
              Numbers numbers = Numbers::kRandom);
 };
 
-// Whole blocks: files have no rows of kQ4K and kQ6K that end within one.
+// Whole blocks: files have no rows that end within one of 256.
 std::int64_t depth_of(DType dtype, std::int64_t depth) {
-  if (dtype != DType::kQ4K && dtype != DType::kQ6K) return depth;
+  if (block_of(dtype).elements != 256) return depth;
   return (depth + 255) / 256 * 256;
 }
 
@@ -71,9 +68,16 @@ QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, st
         std::fill_n(bytes, 192, std::uint8_t{0});
         std::fill_n(bytes + 192, 16, std::uint8_t{0x80});
       }
+    } else if (dtype == DType::kQ3K) {
+      limit(108);
+      // Codes of -4 and scales of -32.
+      if (largest) std::fill_n(bytes, 108, std::uint8_t{0});
     } else {
       limit(0);
-      if (dtype == DType::kQ4K) limit(2);
+      if (has_minimum(dtype)) limit(2);
+      // Codes that name -127.
+      if (dtype == DType::kIq4Nl && largest) std::fill_n(bytes + 2, 16, std::uint8_t{0});
+      if (dtype == DType::kIq4Xs && largest) std::fill_n(bytes + 2, 134, std::uint8_t{0});
       if (dtype == DType::kU4G32 && largest) bytes[2] = 255;
       if (dtype == DType::kI4 && largest) std::fill_n(bytes + 2, 16, std::uint8_t{0});
     }
@@ -102,7 +106,7 @@ float product_of(std::span<const float> x, DType dtype, const std::uint8_t* bloc
       codes += code;
     }
     sum = std::fma(static_cast<float>(products), of_weight.scale * scale, sum);
-    if (dtype == DType::kQ4K) {
+    if (has_minimum(dtype)) {
       sum = std::fma(-of_weight.minimum, scale * static_cast<float>(codes), sum);
     }
   }
@@ -150,7 +154,7 @@ void MatmulQuantizedTest::check(DType dtype, const MatmulShape& shape, bool with
 TEST_P(MatmulQuantizedTest, HasTheDefinedBits) {
   if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(1);
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     for (std::int64_t rows = 1; rows <= 70; rows += rows < 36 ? 1 : 7) {
       const std::int64_t depth = rows % 2 == 0 ? 96 : 32 * (rows % 13) + 1 + rows % 31;
       check(dtype, {rows, depth_of(dtype, depth), {1 + rows % 37}}, rows % 3 == 0, rng);
@@ -173,7 +177,7 @@ TEST_P(MatmulQuantizedTest, ManyRowsHaveTheDefinedBits) {
   if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow";
   SplitMix64 rng(2);
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     check(dtype, {600, depth_of(dtype, 64), {70, 35}}, true, rng);
     check(dtype, {300, depth_of(dtype, 2080), {20}}, false, rng);
     if (HasFatalFailure()) return;
@@ -184,7 +188,7 @@ TEST_P(MatmulQuantizedTest, ManyRowsHaveTheDefinedBits) {
 TEST_P(MatmulQuantizedTest, TheLargestCodesDoNotOverflow) {
   if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(3);
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     for (const std::int64_t rows : {1, 5, 20}) {
       check(dtype, {rows, MatmulParams::kMaxIntegerDepth, {2}}, false, rng, Numbers::kLargest);
       if (HasFatalFailure()) return;
@@ -198,7 +202,7 @@ TEST_P(MatmulQuantizedTest, RowsOfZerosTinyAndBadNumbers) {
   if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(4);
   constexpr std::int64_t kCols = 19;
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     SCOPED_TRACE(dtype_name(dtype));
     const std::int64_t depth = depth_of(dtype, 72);
     const std::vector<QuantizedWeight> weights = {put_weight(rng, dtype, kCols, depth)};
@@ -224,7 +228,7 @@ TEST_P(MatmulQuantizedTest, RowsOfZerosTinyAndBadNumbers) {
 TEST_P(MatmulQuantizedTest, RowsHaveTheBitsThatTheyHaveAlone) {
   SplitMix64 rng(7);
   constexpr std::int64_t kCols = 75;
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     const std::int64_t depth = depth_of(dtype, 1100);
     for (const std::int64_t rows : {2, 3, 5, 7, 9, 14, 16, 19, 37}) {
       if (GetParam().name == "cpu_reference" && rows > 3) continue;
@@ -283,7 +287,7 @@ TEST_P(MatmulQuantizedTest, SegmentsOfOtherTypesBesideIt) {
 // Large products are activated while they are in the cache.
 TEST_P(MatmulQuantizedTest, GatedProductsHaveTheirBits) {
   SplitMix64 rng(6);
-  for (const DType dtype : kBlockTypes) {
+  for (const DType dtype : kBlockDTypes) {
     const std::int64_t depth = depth_of(dtype, 96);
     for (const std::int64_t rows : {3, 90, 530}) {
       if (GetParam().name == "cpu_reference" && rows > 3) continue;

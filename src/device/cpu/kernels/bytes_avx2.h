@@ -72,7 +72,7 @@ struct BytesAvx2 {
     out[3] = _mm256_castps_si256(_mm256_shuffle_ps(high, next_high, 0xEE));
   }
 
-  template <std::int64_t bytes>
+  template <std::int64_t bytes, std::int64_t at = 0>
   SLUICE_INLINE static void read_heads(const Constants& /*none*/, const Columns& columns,
                                        V (&heads)[4]) {
     // Inserted one by one: a load of what was stored in parts would wait for the stores.
@@ -80,7 +80,7 @@ struct BytesAvx2 {
     for (int i = 0; i < 4; ++i) {
       const auto word = [&](int c) {
         std::int32_t head = 0;
-        __builtin_memcpy(&head, columns.at(c, i * bytes), sizeof(head));
+        __builtin_memcpy(&head, columns.at(c, i * bytes + at), sizeof(head));
         return head;
       };
       __m128i low = _mm_cvtsi32_si128(word(0));
@@ -93,6 +93,22 @@ struct BytesAvx2 {
       high = _mm_insert_epi32(high, word(7), 3);
       heads[i] = _mm256_set_m128i(high, low);
     }
+  }
+
+  template <int quad>
+  SLUICE_INLINE static V with_fifth(V codes, V bits) {
+    constexpr int kByte = quad / 2 * 0x01010101;
+    const V places = _mm256_broadcastsi128_si256(
+        _mm_setr_epi32(kByte, 0x04040404 + kByte, 0x08080808 + kByte, 0x0C0C0C0C + kByte));
+    const V place_of_bit = set1(static_cast<int>(0x08040201U << quad % 2 * 4));
+    const V set = _mm256_cmpeq_epi8(_mm256_shuffle_epi8(bits, places) & place_of_bit, place_of_bit);
+    return codes | (set & set1_byte(16));
+  }
+  SLUICE_INLINE static V look_up(__m128i table, V places) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
+  }
+  SLUICE_INLINE static V right_by(V v, int bits) {
+    return _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits));
   }
 
   template <int bits, int quads, class X>

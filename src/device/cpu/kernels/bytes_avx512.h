@@ -81,20 +81,25 @@ struct BytesAvx512 {
     }
   };
 
-  // The first four bytes of each of four blocks of `bytes` bytes.
-  template <std::int64_t bytes>
+  // Four bytes, from byte `at` on, of each of four blocks of `bytes` bytes.
+  template <std::int64_t bytes, std::int64_t at = 0>
   SLUICE_INLINE static void read_heads(const Constants& constants, const Columns& columns,
                                        V (&heads)[4]) {
-    // Blocks 0 and 2 begin at even bytes; blocks 1 and 3 may not, or lie too far behind them.
-    constexpr bool kOnce = bytes == 18;
-    constexpr int kSecond = kOnce ? 0 : bytes % 2 == 0 ? 68 : 11;
-    static_assert(kOnce || bytes == 34 || bytes == 19);
-    const auto words = [](int at) {
-      return static_cast<std::int64_t>(at / 2 | (at / 2 + 1) << 16);
+    static_assert(bytes == 19 ? at == 0 : bytes % 2 == 0 && at % 2 == 0);
+    constexpr int kBytes = static_cast<int>(bytes);
+    constexpr int kAt = static_cast<int>(at);
+    // All from the first 64 bytes, or two blocks from these and two from 64 bytes further on that
+    // end with the group at the latest. Words begin at even bytes, so in blocks of 19 bytes they
+    // are blocks 0 and 2, then 1 and 3.
+    constexpr bool kOnce = kBytes % 2 == 0 && 3 * kBytes + kAt + 4 <= 64;
+    constexpr int kApart = kBytes % 2 == 0 ? kBytes : 2 * kBytes;
+    constexpr int kThird = kBytes % 2 == 0 ? 2 * kBytes : kBytes;
+    constexpr int kEnd = 4 * kBytes - 64;
+    constexpr int kSecond = kBytes % 2 == 0 ? (kThird < kEnd ? kThird : kEnd) : kEnd - 1;
+    const auto words = [](int from) {
+      return static_cast<std::int64_t>(from / 2 | (from / 2 + 1) << 16);
     };
     const auto pair = [&](int a, int b) { return words(a) | words(b) << 32; };
-    constexpr int kBytes = static_cast<int>(bytes);
-    // Blocks 0 and 2 or 0 and 1 from the first 64 bytes.
     __m512 all[4];
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
@@ -104,17 +109,17 @@ struct BytesAvx512 {
         const std::uint8_t* const column = columns.at(4 * l + j, 0);
         const __m512i first = _mm512_loadu_si512(column);
         if (kOnce) {
-          const __m512i places = _mm512_set4_epi64(pair(2 * kBytes, 3 * kBytes), pair(0, kBytes),
-                                                   pair(2 * kBytes, 3 * kBytes), pair(0, kBytes));
+          const std::int64_t low = pair(kAt, kBytes + kAt);
+          const std::int64_t high = pair(2 * kBytes + kAt, 3 * kBytes + kAt);
+          const __m512i places = _mm512_set4_epi64(high, low, high, low);
           v = l == 0 ? _mm512_permutexvar_epi16(places, first)
                      : _mm512_mask_permutexvar_epi16(
                            v, constants.pairs[2 * l] | constants.pairs[2 * l + 1], places, first);
           continue;
         }
-        const int other = bytes == 34 ? 34 : 38;
-        const int begin = bytes == 34 ? 0 : 19 - kSecond;
-        const __m512i places = _mm512_set1_epi64(pair(0, other));
-        const __m512i second_places = _mm512_set1_epi64(pair(begin, begin + other));
+        constexpr int kBegin = kThird + kAt - kSecond;
+        const __m512i places = _mm512_set1_epi64(pair(kAt, kAt + kApart));
+        const __m512i second_places = _mm512_set1_epi64(pair(kBegin, kBegin + kApart));
         v = l == 0 ? _mm512_permutexvar_epi16(places, first)
                    : _mm512_mask_permutexvar_epi16(v, constants.pairs[2 * l], places, first);
         v = _mm512_mask_permutexvar_epi16(v, constants.pairs[2 * l + 1], second_places,
@@ -125,10 +130,28 @@ struct BytesAvx512 {
     Avx512::transpose_lanes(all);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      // Words of blocks 0, 2, 1 and 3 in those of 19 bytes.
       const int from = bytes == 19 ? (i == 1 ? 2 : i == 2 ? 1 : i) : i;
       heads[i] = _mm512_castps_si512(all[from]);
     }
+  }
+
+  // Codes with a fifth bit: bit 4 * quad + i of a lane for its byte i.
+  template <int quad>
+  SLUICE_INLINE static V with_fifth(V codes, V bits) {
+    constexpr int kByte = quad / 2 * 0x01010101;
+    const V places =
+        _mm512_set4_epi32(0x0C0C0C0C + kByte, 0x08080808 + kByte, 0x04040404 + kByte, kByte);
+    const V places_of_bits = set1(static_cast<int>(0x08040201U << quad % 2 * 4));
+    const __mmask64 set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, places), places_of_bits);
+    return _mm512_mask_add_epi8(codes, set, codes, set1_byte(16));
+  }
+  // Each byte's place in a table of 16 bytes.
+  SLUICE_INLINE static V look_up(__m128i table, V places) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), places);
+  }
+  // As right(), by a number that the compiler does not know.
+  SLUICE_INLINE static V right_by(V v, int bits) {
+    return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits));
   }
 
   // start + the products of `quads` vectors of codes of `bits` bits and of x, from its quad `first`

@@ -18,7 +18,14 @@ MatmulKernel packed_matmul(DType weight) {
     case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledResult>;
     case DType::kF8E4M3: return matmul_tiles<WidenedF8<Avx512Bf16>>;
     case DType::kI4: return kOfBlocks<BlocksOfI4>;
+    case DType::kQ4_1: return kOfBlocks<BlocksOfLegacy<DType::kQ4_1>>;
+    case DType::kQ5_0: return kOfBlocks<BlocksOfLegacy<DType::kQ5_0>>;
+    case DType::kQ5_1: return kOfBlocks<BlocksOfLegacy<DType::kQ5_1>>;
     case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
+    case DType::kIq4Nl: return kOfBlocks<BlocksOfIq4<DType::kIq4Nl>>;
+    case DType::kIq4Xs: return kOfBlocks<BlocksOfIq4<DType::kIq4Xs>>;
+    case DType::kQ3K: return kOfBlocks<BlocksOfQ3K>;
+    case DType::kQ5K: return kOfBlocks<BlocksOfQ5K>;
     case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;
     case DType::kQ6K: return kOfBlocks<BlocksOfQ6K>;
     case DType::kU4G32: return kOfBlocks<BlocksOfU4G32>;

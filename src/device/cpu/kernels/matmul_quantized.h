@@ -29,8 +29,10 @@ SLUICE_INLINE static void fetch_lines(const std::uint8_t* p) {
 template <class B, int bits, int quads, class X>
 SLUICE_INLINE typename B::V multiply_in_pairs(const typename B::V* codes, const X& x, int first,
                                               typename B::V start) {
-  // Sums in 16 bits are at most 8 times 2 * 15 * 127, 2 times 2 * 63 * 127, or 2 * 128 * 127.
-  constexpr int kTogether = bits == 4 ? 8 : bits == 6 ? 2 : 1;
+  // Sums in 16 bits are at most 8 times 2 * 15 * 127, 4 times 2 * 31 * 127, 2 times 2 * 63 * 127,
+  // or 2 * 128 * 127.
+  constexpr int kMost = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+  constexpr int kTogether = kMost < quads ? kMost : quads;
 #pragma GCC unroll 8
   for (int q = 0; q < quads; q += kTogether) {
     auto pairs = B::template pairs_of<bits>(codes[q], B::set1(x.quad(first + q)));
@@ -110,7 +112,7 @@ struct QuantizedTile {
     W::read_group(constants, w, group);
     for (int first = 0; first < count; first += W::kTogether) {
       V codes[W::kTogether][kLineQuads];
-      W::read_codes(w, first, codes);
+      W::read_codes(group, w, first, codes);
       if constexpr (W::kTogether <= 2) {
 #pragma GCC unroll 4
         for (int i = 0; i < W::kTogether; ++i) {
@@ -188,8 +190,15 @@ template <class B>
 MatmulKernel quantized_matmul(DType weight) {
   switch (weight) {
     case DType::kI4: return matmul_quantized<B, QuantizedI4<B>>;
+    case DType::kQ4_1: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ4_1>>;
+    case DType::kQ5_0: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_0>>;
+    case DType::kQ5_1: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_1>>;
     case DType::kQ8_0: return matmul_quantized<B, QuantizedQ8<B>>;
-    case DType::kQ4K: return matmul_quantized<B, QuantizedQ4K<B>>;
+    case DType::kIq4Nl: return matmul_quantized<B, QuantizedIq4<B, DType::kIq4Nl>>;
+    case DType::kIq4Xs: return matmul_quantized<B, QuantizedIq4<B, DType::kIq4Xs>>;
+    case DType::kQ3K: return matmul_quantized<B, QuantizedQ3K<B>>;
+    case DType::kQ4K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ4K>>;
+    case DType::kQ5K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ5K>>;
     case DType::kQ6K: return matmul_quantized<B, QuantizedQ6K<B>>;
     case DType::kU4G32: return matmul_quantized<B, QuantizedU4G32<B>>;
     case DType::kU4G128: return matmul_quantized<B, QuantizedU4G128<B>>;

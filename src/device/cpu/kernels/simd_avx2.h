@@ -195,6 +195,12 @@ struct Avx2 {
       store_shifted(p + step * j, codes, scale, zero);
     }
   }
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m128i codes, F scale, F minimum) {
+    const F first = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
+    const F second = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)));
+    store_h(p, to_bf16(_mm256_sub_ps(_mm256_mul_ps(first, scale), minimum)));
+    store_h(p + 8, to_bf16(_mm256_sub_ps(_mm256_mul_ps(second, scale), minimum)));
+  }
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     const F first = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
     const F second = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)));

@@ -222,6 +222,14 @@ struct Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, to_bf16(shifted(codes, scale, zero)));
   }
+  // The same as store_linear() of 16 codes of any value.
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m128i codes, F scale, F minimum) {
+    store_h(p, to_bf16(linear(codes, scale, minimum)));
+  }
+  SLUICE_INLINE static F linear(__m128i codes, F scale, F minimum) {
+    const F values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+    return _mm512_sub_ps(_mm512_mul_ps(values, scale), minimum);
+  }
   SLUICE_INLINE static F shifted(__m128i codes, F scale, float zero) {
     const F values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
     return _mm512_mul_ps(_mm512_sub_ps(values, _mm512_set1_ps(zero)), scale);

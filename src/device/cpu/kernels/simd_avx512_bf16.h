@@ -43,6 +43,9 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m128i codes, F scale, F minimum) {
+    store_h(p, narrow(linear(codes, scale, minimum)));
+  }
 
   // 16 elements each, rounded to BF16, as 32.
   SLUICE_INLINE static Pairs to_pairs(F first, F second) {

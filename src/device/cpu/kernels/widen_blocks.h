@@ -17,12 +17,98 @@ SLUICE_INLINE static __m128i load_16_bytes(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
 
+SLUICE_INLINE static __m256i load_32_bytes(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+
 struct BlocksOfI4 {
   static constexpr DType kDType = DType::kI4;
   template <class S>
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t /*step*/ = 32) {
     S::store_widened(to, block);
+  }
+};
+
+// 16 bytes of nibbles: the low halves, then the high ones.
+SLUICE_INLINE static __m256i nibbles_of(__m128i pairs) {
+  return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(pairs, 4), pairs), _mm256_set1_epi8(15));
+}
+
+// Q4_1, Q5_0 and Q5_1.
+template <DType dtype>
+struct BlocksOfLegacy {
+  static constexpr DType kDType = dtype;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t /*step*/ = 32) {
+    constexpr bool kFifth = dtype != DType::kQ4_1;
+    const typename S::F scale = S::set1_f16(block);
+    __m256i codes = nibbles_of(load_16_bytes(block + block_of(dtype).bytes - 16));
+    if (kFifth) codes = _mm256_or_si256(codes, fifth_bits(block + (has_minimum(dtype) ? 4 : 2)));
+    const __m128i halves[2] = {_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1)};
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      if (has_minimum(dtype)) {
+        const typename S::F minimum = S::sub(S::zero(), S::set1_f16(block + 2));
+        S::store_linear(to + 16 * half, halves[half], scale, minimum);
+      } else {
+        S::store_shifted(to + 16 * half, halves[half], scale, 16.0F);
+      }
+    }
+  }
+
+ private:
+  // Bit i as the fifth one of byte i.
+  SLUICE_INLINE static __m256i fifth_bits(const std::uint8_t* packed) {
+    int bits = 0;
+    __builtin_memcpy(&bits, packed, sizeof(bits));
+    const __m256i bytes = _mm256_shuffle_epi8(
+        _mm256_set1_epi32(bits),
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i place = _mm256_set1_epi64x(static_cast<std::int64_t>(0x8040201008040201U));
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, place), place);
+    return _mm256_and_si256(set, _mm256_set1_epi8(16));
+  }
+};
+
+// The values that codes of IQ4_NL and IQ4_XS name (kIq4Values), with 128 added or not.
+template <bool flipped>
+SLUICE_INLINE static __m128i iq4_values() {
+  const __m128i values =
+      _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+  return flipped ? _mm_xor_si128(values, _mm_set1_epi8(-128)) : values;
+}
+
+template <DType dtype>
+struct BlocksOfIq4 {
+  static constexpr DType kDType = dtype;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
+    const typename S::F factor = S::set1_f16(block);
+    if constexpr (dtype == DType::kIq4Nl) {
+      store<S>(to, block + 2, factor);
+    } else {
+      std::uint16_t upper = 0;
+      __builtin_memcpy(&upper, block + 2, sizeof(upper));
+      for (int group = 0; group < 8; ++group) {
+        const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
+        const int scale = (low | (upper >> 2 * group & 3) << 4) - 32;
+        store<S>(to + step * group, block + 8 + 16 * group,
+                 S::mul(factor, S::set1(static_cast<float>(scale))));
+      }
+    }
+  }
+
+ private:
+  template <class S>
+  SLUICE_INLINE static void store(std::uint16_t* to, const std::uint8_t* pairs,
+                                  typename S::F scale) {
+    const __m256i codes = nibbles_of(load_16_bytes(pairs));
+    const __m128i values = iq4_values<false>();
+    S::store_scaled(to, _mm_shuffle_epi8(values, _mm256_castsi256_si128(codes)), scale);
+    S::store_scaled(to + 16, _mm_shuffle_epi8(values, _mm256_extracti128_si256(codes, 1)), scale);
   }
 };
 
@@ -55,8 +141,7 @@ struct BlocksOfQ4K {
     const typename S::F minimum = S::set1_f16(block + 2);
     const __m256i nibble = _mm256_set1_epi8(15);
     for (int pair = 0; pair < 4; ++pair) {
-      const __m256i codes =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 16 + 32 * pair));
+      const __m256i codes = load_32_bytes(block + 16 + 32 * pair);
       const __m256i halves[2] = {_mm256_and_si256(codes, nibble),
                                  _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble)};
 #pragma GCC unroll 2
@@ -81,6 +166,88 @@ struct BlocksOfQ4K {
     words[1] = (third & 0x0F0F0F0FU) | (first >> 6 & 0x03030303U) << 4;
     words[2] = second & 0x3F3F3F3FU;
     words[3] = (third >> 4 & 0x0F0F0F0FU) | (second >> 6 & 0x03030303U) << 4;
+  }
+};
+
+struct BlocksOfQ5K {
+  static constexpr DType kDType = DType::kQ5K;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
+    std::uint32_t words[4];
+    BlocksOfQ4K::unpack(block + 4, words);
+    std::uint8_t scales[8];
+    std::uint8_t minima[8];
+    __builtin_memcpy(scales, words, 8);
+    __builtin_memcpy(minima, words + 2, 8);
+    const typename S::F factor = S::set1_f16(block);
+    const typename S::F minimum = S::set1_f16(block + 2);
+    const __m256i high = load_32_bytes(block + 16);
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i fifth = _mm256_set1_epi8(16);
+    for (int pair = 0; pair < 4; ++pair) {
+      const __m256i codes = load_32_bytes(block + 48 + 32 * pair);
+      const __m256i bits = _mm256_srl_epi16(high, _mm_cvtsi32_si128(2 * pair));
+      const __m256i halves[2] = {
+          _mm256_or_si256(_mm256_and_si256(codes, nibble),
+                          _mm256_and_si256(_mm256_slli_epi16(bits, 4), fifth)),
+          _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble),
+                          _mm256_and_si256(_mm256_slli_epi16(bits, 3), fifth))};
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const int group = 2 * pair + half;
+        const auto scale = S::mul(factor, S::set1(static_cast<float>(scales[group])));
+        const auto least = S::mul(minimum, S::set1(static_cast<float>(minima[group])));
+        std::uint16_t* const p = to + step * group;
+        S::store_linear(p, _mm256_castsi256_si128(halves[half]), scale, least);
+        S::store_linear(p + 16, _mm256_extracti128_si256(halves[half], 1), scale, least);
+      }
+    }
+  }
+};
+
+struct BlocksOfQ3K {
+  static constexpr DType kDType = DType::kQ3K;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
+    const typename S::F factor = S::set1_f16(block + 108);
+    std::int8_t scales[16];
+    unpack(block + 96, scales);
+    const __m256i high = load_32_bytes(block);
+    const __m256i low_bits = _mm256_set1_epi8(3);
+    const __m256i third = _mm256_set1_epi8(4);
+    for (int line = 0; line < 8; ++line) {
+      const __m256i low = _mm256_srl_epi16(load_32_bytes(block + 32 + line / 4 * 32),
+                                           _mm_cvtsi32_si128(line % 4 * 2));
+      const __m256i bits = _mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(line)), 2);
+      const __m256i codes = _mm256_sub_epi8(
+          _mm256_or_si256(_mm256_and_si256(low, low_bits), _mm256_and_si256(bits, third)), third);
+      std::uint16_t* const p = to + step * line;
+      S::store_scaled(p, _mm256_castsi256_si128(codes), scaled<S>(factor, scales[2 * line]));
+      S::store_scaled(p + 16, _mm256_extracti128_si256(codes, 1),
+                      scaled<S>(factor, scales[2 * line + 1]));
+    }
+  }
+
+ private:
+  template <class S>
+  SLUICE_INLINE static typename S::F scaled(typename S::F factor, std::int8_t scale) {
+    return S::mul(factor, S::set1(static_cast<float>(scale)));
+  }
+  // 16 scales of 6 bits, less 32, from 12 bytes: four at a time.
+  SLUICE_INLINE static void unpack(const std::uint8_t* packed, std::int8_t (&scales)[16]) {
+    std::uint32_t low[2];
+    std::uint32_t upper = 0;
+    __builtin_memcpy(low, packed, 8);
+    __builtin_memcpy(&upper, packed + 8, 4);
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t four =
+          (low[i % 2] >> i / 2 * 4 & 0x0F0F0F0FU) | (upper >> 2 * i & 0x03030303U) << 4;
+      for (int k = 0; k < 4; ++k) {
+        scales[4 * i + k] = static_cast<std::int8_t>(static_cast<int>(four >> 8 * k & 63) - 32);
+      }
+    }
   }
 };
 
@@ -128,10 +295,8 @@ struct BlocksOfU4G32 {
   template <class S>
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t /*step*/ = 32) {
-    const __m128i pairs = load_16_bytes(block + 3);
-    const __m256i codes =
-        _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(pairs, 4), pairs), _mm256_set1_epi8(15));
-    S::store_shifted(to, codes, S::set1_f16(block), static_cast<float>(block[2]));
+    S::store_shifted(to, nibbles_of(load_16_bytes(block + 3)), S::set1_f16(block),
+                     static_cast<float>(block[2]));
   }
 };
 
@@ -164,7 +329,14 @@ struct BlocksOfU8G128 {
 template <class Function>
 SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
   switch (dtype) {
+    case DType::kQ4_1: return f(BlocksOfLegacy<DType::kQ4_1>());
+    case DType::kQ5_0: return f(BlocksOfLegacy<DType::kQ5_0>());
+    case DType::kQ5_1: return f(BlocksOfLegacy<DType::kQ5_1>());
     case DType::kQ8_0: return f(BlocksOfQ8());
+    case DType::kIq4Nl: return f(BlocksOfIq4<DType::kIq4Nl>());
+    case DType::kIq4Xs: return f(BlocksOfIq4<DType::kIq4Xs>());
+    case DType::kQ3K: return f(BlocksOfQ3K());
+    case DType::kQ5K: return f(BlocksOfQ5K());
     case DType::kQ4K: return f(BlocksOfQ4K());
     case DType::kQ6K: return f(BlocksOfQ6K());
     case DType::kU4G32: return f(BlocksOfU4G32());

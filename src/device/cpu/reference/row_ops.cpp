@@ -90,7 +90,7 @@ float multiply_lines(const std::vector<RowCodes>& x, const MatmulSegment& segmen
       codes += x[i].codes[k];
     }
     sum = std::fma(static_cast<float>(products), line.scale * x[i].scale, sum);
-    if (dtype == DType::kQ4K) {
+    if (has_minimum(dtype)) {
       sum = std::fma(-line.minimum, x[i].scale * static_cast<float>(codes), sum);
     }
   }

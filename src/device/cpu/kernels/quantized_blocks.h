@@ -1,0 +1,111 @@
+// Shared by the types of weights that matmul_quantized.h multiplies: where a tile of columns lies,
+// and how products of codes become sums. Included by quantized_*.h only; see quantized_weights.h.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cpu/kernels/quantized_input.h"
+#include "tensor/dtype.h"
+
+namespace sluice::kernels {
+
+// Columns that are `stride` bytes apart, as addresses that instructions can compute from few
+// registers.
+template <int columns>
+class ColumnsOfBytes {
+ public:
+  static constexpr int kQuarters = columns / 4;
+  SLUICE_INLINE ColumnsOfBytes(const std::uint8_t* first, std::int64_t stride)
+      : stride_(stride), triple_(3 * stride) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kQuarters; ++i) quarters_[i] = first + 4 * i * stride;
+  }
+  // Column c, from the byte `offset` on.
+  SLUICE_INLINE const std::uint8_t* at(int c, std::int64_t offset) const {
+    const std::uint8_t* const quarter = quarters_[c / 4] + offset;
+    switch (c % 4) {
+      case 0: return quarter;
+      case 1: return quarter + stride_;
+      case 2: return quarter + 2 * stride_;
+      default: return quarter + triple_;
+    }
+  }
+  SLUICE_INLINE void step(std::int64_t bytes) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kQuarters; ++i) quarters_[i] += bytes;
+  }
+  SLUICE_INLINE ColumnsOfBytes from(std::int64_t bytes) const {
+    ColumnsOfBytes later = *this;
+    later.step(bytes);
+    return later;
+  }
+
+ private:
+  const std::uint8_t* quarters_[kQuarters];
+  std::int64_t stride_;
+  std::int64_t triple_;
+};
+
+// Shared by the types.
+template <class B, DType dtype, int lines, int together>
+struct QuantizedBlocks {
+  using S = typename B::Simd;
+  using F = typename S::F;
+  using V = typename B::V;
+  using Columns = ColumnsOfBytes<B::kCols>;
+  using Constants = typename B::Constants;
+  static constexpr DType kDType = dtype;
+  static constexpr std::int64_t kBytes = block_of(dtype).bytes;
+  static constexpr int kLines = lines;
+  static constexpr int kTogether = together;
+  using Numbers = std::int32_t[B::kCols];
+  using Floats = float[B::kCols];
+
+  SLUICE_INLINE static F add_products(V products, const Floats& scales, float x_scale, F sum) {
+    return S::fma(B::to_float(products), S::mul(S::load(scales), S::set1(x_scale)), sum);
+  }
+  template <class X>
+  SLUICE_INLINE static F add_minimum(const Floats& minus_minima, const X& x, F sum) {
+    return S::fma(S::load(minus_minima), S::set1(x.scaled_sum()), sum);
+  }
+  // 16 bytes of nibbles: the low halves, then the high ones.
+  SLUICE_INLINE static void split(const V (&bytes)[4], V* low, V* high) {
+    const V nibble = B::set1_byte(15);
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      low[q] = bytes[q] & nibble;
+      high[q] = B::template right<4>(bytes[q]) & nibble;
+    }
+  }
+  // 32 bytes whose bits belong to different lines.
+  SLUICE_INLINE static void read_bits(const Columns& w, V (&bits)[kLineQuads]) {
+    read_bytes<false>(w, bits);
+  }
+  // Bytes with a sign, read with 128 added where they are not multiplied with one.
+  template <class X>
+  SLUICE_INLINE static V multiply_bytes(const V (&codes)[kLineQuads], const X& x) {
+    const V offset = B::kSigned ? B::set1(0) : B::template left<7>(B::set1(x.minus_sum()));
+    return B::template multiply<8, 8>(codes, x, 0, offset);
+  }
+  // Products of two runs of 16 elements, which have scales in integers.
+  SLUICE_INLINE static F add_runs(const Floats* runs, V first, V second, const Floats& factor,
+                                  float x_scale, F sum) {
+    const F products =
+        S::fma(B::to_float(second), S::load(runs[1]), S::mul(B::to_float(first), S::load(runs[0])));
+    return S::fma(products, S::mul(S::load(factor), S::set1(x_scale)), sum);
+  }
+  // 32 bytes; `flipped`: with 128 added.
+  template <bool flipped>
+  SLUICE_INLINE static void read_bytes(const Columns& w, V (&codes)[kLineQuads]) {
+    const V top = B::set1_byte(128);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      V bytes[4];
+      B::read_16(w, 16 * i, bytes);
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) codes[4 * i + q] = flipped ? bytes[q] ^ top : bytes[q];
+    }
+  }
+};
+
+}  // namespace sluice::kernels
