@@ -2,9 +2,10 @@
 """Packs the layers' matrices of a checkpoint directory in GPTQ's form, rounded to nearest: another
 form of the same model to compare with. (GPTQ itself chooses better codes.)
 
-    python3 tools/make_gptq.py DIR OUTPUT [--bits 4] [--group 128] [--zeros]
+    python3 tools/make_gptq.py DIR OUTPUT [--bits 4] [--group 128] [--zeros] [--desc-act]
 
-Needs numpy. --zeros: groups with zero points; else codes are symmetric.
+Needs numpy. --zeros: groups with zero points; else codes are symmetric. --desc-act: columns belong
+to groups in another order, one for all matrices of a width.
 """
 
 import argparse
@@ -54,7 +55,11 @@ def pack(weight, a):
     """The tensors of a module, from weight [rows, columns]."""
     rows, columns = weight.shape
     levels = 2 ** a.bits - 1
-    groups = weight.reshape(rows, columns // a.group, a.group)
+    places = np.arange(columns)
+    if a.desc_act:
+        places = np.random.default_rng(columns).permutation(columns)
+    order = np.argsort(places)  # the columns, group by group
+    groups = weight[:, order].reshape(rows, columns // a.group, a.group)
     if a.zeros:
         low = np.minimum(groups.min(axis=2), 0)
         scales = (np.maximum(groups.max(axis=2), 0) - low) / levels
@@ -64,14 +69,14 @@ def pack(weight, a):
     wide = scales.astype(np.float32)
     zeros = np.rint(-low / wide).clip(1, levels) if a.zeros else np.full_like(wide, levels // 2 + 1)
     codes = (np.rint(groups / wide[..., None]) + zeros[..., None]).clip(0, levels)
-    qweight = words_of(codes.reshape(rows, columns).T, a.bits)
+    qweight = words_of(codes.reshape(rows, columns)[:, places].T, a.bits)
     # The first version of the format stores zero points less 1.
     qzeros = words_of((zeros - 1).astype(np.uint32), a.bits)
-    order = (np.arange(columns) // a.group).astype(np.int32)
+    group_of = (places // a.group).astype(np.int32)
     return {"qweight": ("I32", qweight.shape, qweight.tobytes()),
             "qzeros": ("I32", qzeros.T.shape, np.ascontiguousarray(qzeros.T).tobytes()),
             "scales": ("F16", scales.T.shape, np.ascontiguousarray(scales.T).tobytes()),
-            "g_idx": ("I32", order.shape, order.tobytes())}
+            "g_idx": ("I32", group_of.shape, group_of.tobytes())}
 
 
 def main():
@@ -82,6 +87,7 @@ def main():
     parser.add_argument("--bits", type=int, choices=(4, 8), default=4)
     parser.add_argument("--group", type=int, default=128)
     parser.add_argument("--zeros", action="store_true")
+    parser.add_argument("--desc-act", action="store_true")
     a = parser.parse_args()
     shutil.copytree(a.directory, a.output)
     tensors = {}
@@ -101,7 +107,7 @@ def main():
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
     config["quantization_config"] = {
-        "quant_method": "gptq", "bits": a.bits, "group_size": a.group, "desc_act": False,
+        "quant_method": "gptq", "bits": a.bits, "group_size": a.group, "desc_act": a.desc_act,
         "sym": not a.zeros, "checkpoint_format": "gptq", "pack_dtype": "int32"}
     with open(path, "w", encoding="utf-8") as out:
         json.dump(config, out, indent=2)

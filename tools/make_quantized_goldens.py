@@ -60,25 +60,37 @@ def linear_of(weight):
     return linear
 
 
-def gptq_case(name, seed, group, bits, symmetric, version):
+def random_order(seed):
+    return torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(seed))
+
+
+def groups_in_order(order, group):
+    """The group of each column, if groups are filled in that order."""
+    groups = torch.empty(COLUMNS, dtype=torch.int32)
+    groups[order] = torch.arange(COLUMNS, dtype=torch.int32) // (group or COLUMNS)
+    return groups
+
+
+def gptq_case(name, seed, group, bits, symmetric, version, order=torch.arange(COLUMNS)):
     module = importlib.import_module("gptqmodel.nn_modules.qlinear.torch")
     convert = importlib.import_module("gptqmodel.utils.model").convert_gptq_v2_to_v1_format_module
     weight = random_matrix(seed)
-    scales, zeros = find_scales(weight, group, bits, symmetric, torch.float16)
-    order = torch.arange(COLUMNS, dtype=torch.int32) // (group or COLUMNS)
-    packed = module.TorchLinear(bits=bits, group_size=group or -1, sym=symmetric, desc_act=False,
+    scales, zeros = find_scales(weight[:, order], group, bits, symmetric, torch.float16)
+    groups = groups_in_order(order, group)
+    desc_act = not torch.equal(order, torch.arange(COLUMNS))
+    packed = module.TorchLinear(bits=bits, group_size=group or -1, sym=symmetric, desc_act=desc_act,
                                 in_features=COLUMNS, out_features=ROWS)
-    packed.pack_original(linear_of(weight), scales.float(), zeros.float(), order)
+    packed.pack_original(linear_of(weight), scales.float(), zeros.float(), groups)
     stored_scales = packed.scales
     packed.scales = stored_scales.float()
     expected = packed.dequantize_weight().T.float()
     if version == 1:
         convert(packed, types.SimpleNamespace(bits=bits, pack_dtype=torch.int32))
-    config = {"quant_method": "gptq", "bits": bits, "group_size": group or -1, "desc_act": False,
+    config = {"quant_method": "gptq", "bits": bits, "group_size": group or -1, "desc_act": desc_act,
               "sym": symmetric, "checkpoint_format": "gptq" if version == 1 else "gptq_v2",
               "pack_dtype": "int32"}
     save(name, config, {"qweight": packed.qweight, "qzeros": packed.qzeros,
-                        "scales": stored_scales, "g_idx": order}, expected)
+                        "scales": stored_scales, "g_idx": groups}, expected)
 
 
 def awq_case(name, seed, group):
@@ -132,6 +144,8 @@ CASES = {
     "gptq-v2-rows": lambda name: gptq_case(name, 4, 0, 4, True, 2),
     "gptq-v1-128-8bit": lambda name: gptq_case(name, 5, 128, 8, True, 1),
     "gptq-v2-64-8bit": lambda name: gptq_case(name, 12, 64, 8, True, 2),
+    "gptq-v1-128-order": lambda name: gptq_case(name, 14, 128, 4, True, 1, random_order(15)),
+    "gptq-v2-32-order": lambda name: gptq_case(name, 16, 32, 4, False, 2, random_order(17)),
     "awq-128": lambda name: awq_case(name, 6, 128),
     "awq-64": lambda name: awq_case(name, 7, 64),
     "compressed-128": lambda name: compressed_case(name, 8, 128, 4, True, "pack-quantized"),

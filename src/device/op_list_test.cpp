@@ -51,12 +51,13 @@ TEST(OpFields, NameEveryPointerOfAMatmul) {
     EXPECT_EQ(field.kind == FieldKind::kPointer, field.type == FieldType::kAddress);
     if (field.kind == FieldKind::kPointer) pointers.push_back(field.name);
   }
-  EXPECT_THAT(pointers,
-              testing::ElementsAre("x.data", "segments[0].weight.data", "segments[0].bias.data",
-                                   "segments[0].scales.values", "segments[1].weight.data",
-                                   "segments[1].bias.data", "segments[1].scales.values",
-                                   "segments[2].weight.data", "segments[2].bias.data",
-                                   "segments[2].scales.values", "out.data", "rows.value"));
+  EXPECT_THAT(pointers, testing::ElementsAre("x.data", "segments[0].weight.data",
+                                             "segments[0].bias.data", "segments[0].scales.values",
+                                             "segments[0].order", "segments[1].weight.data",
+                                             "segments[1].bias.data", "segments[1].scales.values",
+                                             "segments[1].order", "segments[2].weight.data",
+                                             "segments[2].bias.data", "segments[2].scales.values",
+                                             "segments[2].order", "out.data", "rows.value"));
 }
 
 // Each byte of a field changes equality and hash, and no byte of padding does.

@@ -97,6 +97,9 @@ struct MatmulSegment {
   TensorView weight;        // [N_i, K], unchanged from the checkpoint
   TensorView bias;          // [N_i] or empty
   BlockScales scales = {};  // for weights in FP8 and INT8 only
+  // [K] or null, for weights in blocks on the CPU only: column k of the weight takes column
+  // order[k] of x.
+  const std::int32_t* order = nullptr;
 };
 // Weights in FP8, times their scales, are rounded to BF16 where DeviceTraits::fp8_as_bf16.
 //

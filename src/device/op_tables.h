@@ -65,7 +65,7 @@ inline constexpr auto kFields<BlockScales> = std::tuple(
 template <>
 inline constexpr auto kFields<MatmulSegment> =
     std::tuple(part("weight", &MatmulSegment::weight), part("bias", &MatmulSegment::bias),
-               part("scales", &MatmulSegment::scales));
+               part("scales", &MatmulSegment::scales), pointer("order", &MatmulSegment::order));
 
 template <>
 inline constexpr auto kFields<LoraTable> =

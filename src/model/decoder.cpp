@@ -290,14 +290,14 @@ void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   const TensorView out = slice(buffers_.attention, capacity.tokens, c.q_width());
   const TensorView projected = product_in(buffers_.projected, capacity.tokens, config_.hidden_size);
 
-  layer_matmul(
-      pass, layer, 0,
-      MatmulParams{
-          normed,
-          {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
-          3,
-          qkv,
-          rows});
+  layer_matmul(pass, layer, 0,
+               MatmulParams{normed,
+                            {{w.q, w.q_bias, w.q_scales, w.q_order},
+                             {w.k, w.k_bias, w.k_scales, w.k_order},
+                             {w.v, w.v_bias, w.v_scales, w.v_order}},
+                            3,
+                            qkv,
+                            rows});
 
   RopeWriteKvParams rope;
   rope.qkv = qkv;
@@ -334,7 +334,7 @@ void Decoder::attention(const Pass& pass, std::int32_t layer) const {
   ops.run(attention);
 
   layer_matmul(pass, layer, 3,
-               MatmulParams{out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
+               MatmulParams{out, {{w.o, w.o_bias, w.o_scales, w.o_order}}, 1, projected, rows});
   ops.run(AllReduceParams{projected, 1, rows});
 }
 
@@ -349,8 +349,8 @@ void Decoder::mlp(const Pass& pass, std::int32_t layer) const {
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
   const TensorView projected = product_in(buffers_.projected, capacity.tokens, config_.hidden_size);
   const GatedMatmulParams gated{normed,
-                                {w.gate, w.gate_bias, w.gate_scales},
-                                {w.up, w.up_bias, w.up_scales},
+                                {w.gate, w.gate_bias, w.gate_scales, w.gate_order},
+                                {w.up, w.up_bias, w.up_scales, w.up_order},
                                 gate_up,
                                 activated,
                                 c.activation,
@@ -362,8 +362,10 @@ void Decoder::mlp(const Pass& pass, std::int32_t layer) const {
     layer_matmul(pass, layer, 4, gated.product());
     pass.ops.run(gated.activated());
   }
-  layer_matmul(pass, layer, 6,
-               MatmulParams{activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
+  layer_matmul(
+      pass, layer, 6,
+      MatmulParams{
+          activated, {{w.down, w.down_bias, w.down_scales, w.down_order}}, 1, projected, rows});
   pass.ops.run(AllReduceParams{projected, 1, rows});
 }
 
@@ -375,8 +377,11 @@ void Decoder::project_logits(const Pass& pass) const {
   const TensorView gathered = slice(buffers_.gathered, capacity.logits, config_.hidden_size);
   const TensorView logits = slice(buffers_.logits, capacity.logits, config_.vocab_size);
   ops.run(GatherRowsParams{normed, inputs_.logit_indices, gathered, rows});
-  ops.run(
-      MatmulParams{gathered, {{weights_.lm_head, {}, weights_.lm_head_scales}}, 1, logits, rows});
+  ops.run(MatmulParams{gathered,
+                       {{weights_.lm_head, {}, weights_.lm_head_scales, weights_.lm_head_order}},
+                       1,
+                       logits,
+                       rows});
 }
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
+#include "model/packed_checkpoint.h"
 
 namespace sluice {
 namespace {
@@ -160,6 +161,8 @@ class Resolver {
       return source;
     }
     if (is_blocks(*dtype)) {
+      const TensorInfo* order = checkpoint_.find(name + std::string(kOrderSuffix));
+      if (order != nullptr && order->file == tensor->file) source.order = *order;
       if (shape.size() > 1) return source;
       return unsupported(fmt::format("{}: tensor {} is {}; expected F32, F16 or BF16 for a vector",
                                      path, quote_text(name), dtype_name(*dtype)));

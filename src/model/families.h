@@ -65,6 +65,8 @@ struct WeightSource {
   TensorInfo scales;
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;
+  // Named for a matrix in blocks whose columns are in another order (packed_checkpoint.h).
+  TensorInfo order;
   bool present() const { return !tensor.name.empty(); }
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -42,10 +44,16 @@ std::string_view codes_name(Packing packing) {
   return {};
 }
 
+// The orders of columns and their places behind the blocks. Matrices that share an input mostly
+// have the same one, which the op then applies once.
+using Orders = std::map<std::vector<std::int32_t>, std::size_t>;
+using Order = Orders::value_type;
+
 // A matrix and its place among the blocks.
 struct FoundMatrix {
   std::string module;  // "model.layers.0.mlp.up_proj"
   PackedMatrix matrix;
+  const Order* order = nullptr;
   DType type = DType::kU4G128;
   std::size_t offset = 0;
 };
@@ -70,6 +78,8 @@ class MatrixFinder {
   }
   // The names of the tensors that were read.
   const std::vector<std::string>& parts() const { return parts_; }
+  // PackedMatrix::order.
+  std::vector<std::int32_t> take_order() { return std::move(order_); }
 
  private:
   Result<const TensorInfo*> part(std::string_view suffix) {
@@ -119,22 +129,29 @@ class MatrixFinder {
     return vector ? Status() : expect(*scales, scales->dtype, shape);
   }
 
-  // Columns may have been quantized in another order than they are stored in; `order` is then the
-  // group of each column. That is refused, unless they are in order all the same.
-  Status check_order(const TensorInfo* order, const PackedMatrix& m) const {
-    if (order == nullptr) return {};
-    RETURN_IF_ERROR(expect(*order, StoredDType::kI32, {m.cols}));
-    const std::span<const std::byte> bytes = checkpoint_.data(*order);
+  // Columns may have been quantized in another order than they are stored in; `groups` has the
+  // group of each column then. Groups of -1 mean that there is no order.
+  Status read_order(const TensorInfo* groups, const PackedMatrix& m) {
+    if (groups == nullptr) return {};
+    RETURN_IF_ERROR(expect(*groups, StoredDType::kI32, {m.cols}));
+    const std::span<const std::byte> bytes = checkpoint_.data(*groups);
+    std::vector<std::int32_t> of_column(static_cast<std::size_t>(m.cols));
+    std::memcpy(of_column.data(), bytes.data(), bytes.size());
+    if (std::ranges::count(of_column, -1) > 0) return {};
+    std::vector<std::int32_t> order(of_column.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto group_of = [&](std::int32_t column) {
+      return of_column[static_cast<std::size_t>(column)];
+    };
+    std::ranges::stable_sort(order, {}, group_of);
     for (std::int64_t k = 0; k < m.cols; ++k) {
-      std::int32_t group = 0;
-      std::memcpy(&group, bytes.data() + static_cast<std::size_t>(k) * sizeof(group),
-                  sizeof(group));
-      if (group == k / m.group()) continue;
-      return unsupported(fmt::format(
-          "{}: tensor {} puts column {} into group {}; expected group {}: columns in another order "
-          "(desc_act, actorder) are not supported; take a checkpoint that was quantized without",
-          checkpoint_.file_of(*order).path(), quote_text(order->name), k, group, k / m.group()));
+      const std::int32_t column = order[static_cast<std::size_t>(k)];
+      if (group_of(column) == k / m.group()) continue;
+      return wrong(*groups, fmt::format("puts column {} into group {}; expected {} groups of {} "
+                                        "columns each",
+                                        column, group_of(column), m.groups(), m.group()));
     }
+    if (!std::ranges::is_sorted(of_column)) order_ = std::move(order);
     return {};
   }
 
@@ -154,7 +171,7 @@ class MatrixFinder {
     ASSIGN_OR_RETURN(const TensorInfo* zeros, part("qzeros"));
     RETURN_IF_ERROR(expect(*zeros, StoredDType::kI32, {m.groups(), m.rows / per_word}));
     m.zeros = checkpoint_.data(*zeros);
-    return check_order(awq ? nullptr : optional_part("g_idx"), m);
+    return read_order(awq ? nullptr : optional_part("g_idx"), m);
   }
 
   // weight_shape: the matrix's shape, of which the words tell the columns only roughly.
@@ -204,7 +221,7 @@ class MatrixFinder {
     m.codes = checkpoint_.data(*codes);
     RETURN_IF_ERROR(read_scales(m, "weight_scale", {m.rows, m.groups()}));
     RETURN_IF_ERROR(read_row_zeros(m));
-    return check_order(optional_part("weight_g_idx"), m);
+    return read_order(optional_part("weight_g_idx"), m);
   }
 
   Status read_bytes(PackedMatrix& m) {
@@ -215,13 +232,14 @@ class MatrixFinder {
     m.codes = checkpoint_.data(*codes);
     RETURN_IF_ERROR(read_scales(m, "weight_scale", {m.rows, m.groups()}));
     RETURN_IF_ERROR(read_row_zeros(m));
-    return check_order(optional_part("weight_g_idx"), m);
+    return read_order(optional_part("weight_g_idx"), m);
   }
 
   const Checkpoint& checkpoint_;
   const WeightPacking& form_;
   std::string module_;
   std::vector<std::string> parts_;
+  std::vector<std::int32_t> order_;
 };
 
 // The module of a tensor with codes.
@@ -235,6 +253,7 @@ std::optional<std::string> module_of(const TensorInfo& tensor, Packing packing) 
 // All matrices of a checkpoint, and the tensors that they do not use.
 struct Contents {
   std::vector<FoundMatrix> matrices;
+  Orders orders;
   std::vector<TensorInfo> others;
 };
 
@@ -253,7 +272,17 @@ Result<Contents> read_contents(const Checkpoint& checkpoint, const WeightPacking
     MatrixFinder finder(checkpoint, form, *module);
     ASSIGN_OR_RETURN(PackedMatrix matrix, finder.find());
     parts.insert(finder.parts().begin(), finder.parts().end());
-    contents.matrices.push_back({*module, matrix});
+    FoundMatrix& found = contents.matrices.emplace_back(FoundMatrix{*module, matrix});
+    if (auto order = finder.take_order(); !order.empty()) {
+      const std::string order_name = name + std::string(kOrderSuffix);
+      if (checkpoint.find(order_name) != nullptr) {
+        return invalid_argument(fmt::format("{}: tensor {} is not expected beside {}",
+                                            checkpoint.directory(), quote_text(order_name),
+                                            quote_text(tensor.name)));
+      }
+      found.order = &*contents.orders.try_emplace(std::move(order), 0).first;
+      found.matrix.order = found.order->first;
+    }
   }
   if (contents.matrices.empty()) {
     return not_found(
@@ -269,7 +298,8 @@ Result<Contents> read_contents(const Checkpoint& checkpoint, const WeightPacking
 
 // Chooses types and places. Returns the bytes of all blocks.
 Result<std::size_t> place_blocks(const Checkpoint& checkpoint, ThreadPool& pool,
-                                 std::vector<FoundMatrix>& matrices) {
+                                 Contents& contents) {
+  std::vector<FoundMatrix>& matrices = contents.matrices;
   std::vector<Status> chosen(matrices.size());
   pool.parallel_for(static_cast<int>(matrices.size()), [&](int i) {
     FoundMatrix& found = matrices[static_cast<std::size_t>(i)];
@@ -292,6 +322,10 @@ Result<std::size_t> place_blocks(const Checkpoint& checkpoint, ThreadPool& pool,
     bytes += (static_cast<std::size_t>(found.matrix.rows) * row_bytes + kAlignedTo - 1) /
              kAlignedTo * kAlignedTo;
   }
+  for (auto& [order, place] : contents.orders) {
+    place = bytes;
+    bytes += order.size() * sizeof(std::int32_t);
+  }
   return bytes;
 }
 
@@ -312,13 +346,17 @@ void repack(const FoundMatrix& found, ThreadPool& pool, std::span<std::byte> blo
 Result<Checkpoint> repack_checkpoint(Checkpoint checkpoint, const WeightPacking& form,
                                      ThreadPool& pool, Repacking repacking) {
   ASSIGN_OR_RETURN(Contents contents, read_contents(checkpoint, form));
-  ASSIGN_OR_RETURN(const std::size_t bytes, place_blocks(checkpoint, pool, contents.matrices));
+  ASSIGN_OR_RETURN(const std::size_t bytes, place_blocks(checkpoint, pool, contents));
   ASSIGN_OR_RETURN(CheckpointFile blocks,
                    CheckpointFile::make(checkpoint.directory() + " (repacked matrices)", bytes,
                                         [&](std::span<std::byte> memory) {
                                           if (repacking == Repacking::kNamesOnly) return;
                                           for (const FoundMatrix& found : contents.matrices) {
                                             repack(found, pool, memory);
+                                          }
+                                          for (const auto& [order, place] : contents.orders) {
+                                            std::memcpy(memory.data() + place, order.data(),
+                                                        order.size() * sizeof(std::int32_t));
                                           }
                                         }));
   std::vector<TensorInfo> tensors = std::move(contents.others);
@@ -331,6 +369,13 @@ Result<Checkpoint> repack_checkpoint(Checkpoint checkpoint, const WeightPacking&
                        file,
                        found.offset,
                        static_cast<std::uint64_t>(m.rows * bytes_of(found.type, m.cols))});
+    if (found.order == nullptr) continue;
+    tensors.push_back({found.module + ".weight" + std::string(kOrderSuffix),
+                       StoredDType::kI32,
+                       {m.cols},
+                       file,
+                       found.order->second,
+                       static_cast<std::uint64_t>(m.cols) * sizeof(std::int32_t)});
   }
   const std::string directory = checkpoint.directory();
   std::vector<CheckpointFile> files = std::move(checkpoint).take_files();

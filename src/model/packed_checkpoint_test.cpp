@@ -25,6 +25,7 @@ namespace sluice {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct GoldenMatrix {
@@ -47,18 +48,30 @@ TEST_P(GoldenMatrices, ElementsEqualThePackages) {
   const auto checkpoint =
       repack_checkpoint(*std::move(stored), *form->packing, pool, Repacking::kFull);
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
-  ASSERT_EQ(checkpoint->tensors().size(), 2U) << "the parts are gone";
   const TensorInfo* tensor = checkpoint->find("m.weight");
+  const TensorInfo* order = checkpoint->find("m.weight_order");
+  ASSERT_EQ(order != nullptr, std::string(GetParam().name).ends_with("-order"));
+  ASSERT_EQ(checkpoint->tensors().size(), order != nullptr ? 3U : 2U) << "the parts are gone";
   const TensorInfo* expected = checkpoint->find("expected");
   ASSERT_TRUE(tensor != nullptr && expected != nullptr);
   ASSERT_EQ(tensor->shape, expected->shape);
   ASSERT_EQ(*weight_dtype(*tensor), GetParam().type);
   const auto* row = checkpoint->data(*tensor).data();
   const std::byte* value = checkpoint->data(*expected).data();
+  // The place of a column of the file among those of the blocks.
+  std::vector<std::int64_t> places(static_cast<std::size_t>(tensor->shape[1]));
+  for (std::int64_t k = 0; k < tensor->shape[1]; ++k) {
+    std::int32_t column = static_cast<std::int32_t>(k);
+    if (order != nullptr) {
+      std::memcpy(&column, checkpoint->data(*order).data() + 4 * k, sizeof(column));
+    }
+    places.at(static_cast<std::size_t>(column)) = k;
+  }
   int different = 0;
   for (std::int64_t n = 0; n < tensor->shape[0]; ++n) {
     for (std::int64_t k = 0; k < tensor->shape[1]; ++k) {
-      const float element = block_element(GetParam().type, row, k);
+      const float element =
+          block_element(GetParam().type, row, places[static_cast<std::size_t>(k)]);
       const std::uint16_t rounded = float_to_bf16(element);
       const bool in_f32 = expected->dtype == StoredDType::kF32;
       const void* const bytes = in_f32 ? static_cast<const void*>(&element) : &rounded;
@@ -78,6 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Packages, GoldenMatrices,
                                            GoldenMatrix{"gptq-v2-rows", DType::kU4G128},
                                            GoldenMatrix{"gptq-v1-128-8bit", DType::kU8G128},
                                            GoldenMatrix{"gptq-v2-64-8bit", DType::kQ8_0},
+                                           GoldenMatrix{"gptq-v1-128-order", DType::kU4G128},
+                                           GoldenMatrix{"gptq-v2-32-order", DType::kU4G32},
                                            GoldenMatrix{"awq-128", DType::kU4G128},
                                            GoldenMatrix{"awq-64", DType::kU4G32},
                                            GoldenMatrix{"compressed-128", DType::kU4G128},
@@ -178,9 +193,21 @@ TEST(RepackCheckpoint, RefusesPartsThatDoNotFit) {
 TEST(RepackCheckpoint, RefusesWhatNoTypeHolds) {
   PartTensors tensors = gptq_tensors();
   std::swap(tensors["m.g_idx"].bytes[0], tensors["m.g_idx"].bytes[4 * 63]);
-  EXPECT_THAT(repack_error(tensors, kGptq32),
-              HasSubstr("\"m.g_idx\" puts column 0 into group 1; expected group 0: columns in "
-                        "another order (desc_act, actorder) are not supported"));
+  EXPECT_EQ(repack_error(tensors, kGptq32), "no error");
+  for (const auto& [column, group] : {std::pair(0, 1), std::pair(63, 0), std::pair(5, 2)}) {
+    tensors = gptq_tensors();
+    tensors["m.g_idx"].bytes[static_cast<std::size_t>(4 * column)] = static_cast<char>(group);
+    EXPECT_THAT(repack_error(tensors, kGptq32),
+                AllOf(HasSubstr("\"m.g_idx\" puts column "),
+                      HasSubstr("; expected 2 groups of 32 columns each")));
+  }
+  tensors = gptq_tensors();
+  std::swap(tensors["m.g_idx"].bytes[0], tensors["m.g_idx"].bytes[4 * 63]);
+  tensors["m.weight_order"] = {"I32", {64}, numbers<std::int32_t>(64, 1'000'000)};
+  EXPECT_THAT(repack_error(tensors, kGptq32), HasSubstr("\"m.weight_order\" is not expected"));
+  tensors = gptq_tensors();
+  tensors["m.g_idx"].bytes = numbers<std::int32_t>(64, -1);
+  EXPECT_EQ(repack_error(tensors, kGptq32), "no error");
   tensors = gptq_tensors();
   tensors["m.scales"].bytes = numbers<std::uint16_t>(32, 0x7C00);
   EXPECT_THAT(repack_error(tensors, kGptq32),

@@ -104,7 +104,43 @@ void load_bytes(const PackedMatrix& m, Range rows, Range cols, CodeTile& tile) {
   }
 }
 
+// Columns in m.order. `code`: (row, column)
+template <class Code>
+void load_ordered(const PackedMatrix& m, Range rows, Range cols, CodeTile& tile, const Code& code) {
+  for (std::int64_t k = 0; k < cols.count; ++k) {
+    const std::int64_t col = m.order[static_cast<std::size_t>(cols.first + k)];
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      tile[static_cast<std::size_t>(row)][static_cast<std::size_t>(k)] =
+          static_cast<std::uint8_t>(code(rows.first + row, col));
+    }
+  }
+}
+
+void load_ordered(const PackedMatrix& m, Range rows, Range cols, CodeTile& tile) {
+  const std::int64_t per_word = m.codes_of_word();
+  const std::int32_t bits = m.form.bits;
+  switch (m.form.packing) {
+    case Packing::kGptq:
+    case Packing::kGptqV2:
+      return load_ordered(m, rows, cols, tile, [&](std::int64_t row, std::int64_t col) {
+        return code_of(word_at(m.codes, col / per_word * m.rows + row), col % per_word, bits);
+      });
+    case Packing::kCompressed: {
+      const std::int64_t words_of_row = (m.cols + per_word - 1) / per_word;
+      return load_ordered(m, rows, cols, tile, [&](std::int64_t row, std::int64_t col) {
+        return code_of(word_at(m.codes, row * words_of_row + col / per_word), col % per_word, bits);
+      });
+    }
+    case Packing::kPlainInt8:
+      return load_ordered(m, rows, cols, tile, [&](std::int64_t row, std::int64_t col) {
+        return byte_at(m.codes, row * m.cols + col) + 128;
+      });
+    case Packing::kAwq: CHECK(false);  // has no order
+  }
+}
+
 void load_tile(const PackedMatrix& m, Range rows, Range cols, CodeTile& tile) {
+  if (!m.order.empty()) return load_ordered(m, rows, cols, tile);
   switch (m.form.packing) {
     case Packing::kGptq:
     case Packing::kGptqV2: return load_gptq(m, rows, cols, tile);

@@ -15,6 +15,9 @@
 //   kPlainInt8:     bytes [rows, columns] with a sign. Scales [rows, groups].
 // Codes and zero points are without a sign, except in bytes, to which half of the range is added.
 //
+// Columns may belong to groups in any order (GPTQ's desc_act). Blocks hold whole groups, so column
+// k of the blocks is then column order[k] of the matrix (MatmulSegment::order).
+//
 // Values: views, which the checkpoint's files outlive. Pure; any thread.
 #pragma once
 
@@ -37,6 +40,7 @@ struct PackedMatrix {
   DType scale_dtype = DType::kF16;   // F32, F16 or BF16
   std::span<const std::byte> zeros;  // empty: half of the range of codes
   bool zeros_are_bytes = false;
+  std::span<const std::int32_t> order;  // [cols], or empty: groups follow each other
 
   std::int64_t group() const {
     return form.group_size == 0 || form.group_size > cols ? cols : form.group_size;

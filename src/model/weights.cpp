@@ -252,6 +252,7 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   weights.lm_head = view(sources_->lm_head, arena);
   weights.embedding_scales = scales_view(sources_->embedding, arena);
   weights.lm_head_scales = scales_view(sources_->lm_head, arena);
+  weights.lm_head_order = order_view(sources_->lm_head, arena);
   for (const LayerWeightSources& layer : sources_->layers) {
     weights.layers.push_back(layer_views(layer, arena));
   }
@@ -535,6 +536,16 @@ BlockScales WeightsLayout::scales_view(const WeightSource& source, const Arena& 
           placement.blocks.block_cols, placement.blocks.across()};
 }
 
+// It lies in the file of its matrix. Blocks are on devices that map files only.
+const std::int32_t* WeightsLayout::order_view(const WeightSource& source,
+                                              const Arena& arena) const {
+  if (source.order.name.empty()) return nullptr;
+  CHECK(placement_of(source).mapped && source.order.file == source.tensor.file);
+  const std::size_t offset = file_offsets_[static_cast<std::size_t>(source.order.file)] +
+                             static_cast<std::size_t>(source.order.offset);
+  return reinterpret_cast<const std::int32_t*>(arena.region_base(RegionKind::kWeights) + offset);
+}
+
 LayerWeights WeightsLayout::layer_views(const LayerWeightSources& sources,
                                         const Arena& arena) const {
   const auto get = [&](WeightRole role) { return view(sources[role], arena); };
@@ -565,6 +576,14 @@ LayerWeights WeightsLayout::layer_views(const LayerWeightSources& sources,
   w.gate_scales = scales(WeightRole::kGate);
   w.up_scales = scales(WeightRole::kUp);
   w.down_scales = scales(WeightRole::kDown);
+  const auto order = [&](WeightRole role) { return order_view(sources[role], arena); };
+  w.q_order = order(WeightRole::kQ);
+  w.k_order = order(WeightRole::kK);
+  w.v_order = order(WeightRole::kV);
+  w.o_order = order(WeightRole::kO);
+  w.gate_order = order(WeightRole::kGate);
+  w.up_order = order(WeightRole::kUp);
+  w.down_order = order(WeightRole::kDown);
   return w;
 }
 

@@ -67,6 +67,9 @@ struct LayerWeights {
   TensorView down_bias;
   // The scales of matrices in FP8 and INT8.
   BlockScales q_scales, k_scales, v_scales, o_scales, gate_scales, up_scales, down_scales;
+  // MatmulSegment::order of matrices in blocks.
+  const std::int32_t *q_order = nullptr, *k_order = nullptr, *v_order = nullptr, *o_order = nullptr,
+                     *gate_order = nullptr, *up_order = nullptr, *down_order = nullptr;
 };
 
 // The dtypes in the arena: quantized matrices may lie beside weights in a float dtype.
@@ -85,6 +88,7 @@ struct DecoderWeights {
   TensorView final_norm;  // [hidden]; last stage
   TensorView lm_head;     // [V, hidden]; last stage; the embedding again when tied
   BlockScales embedding_scales, lm_head_scales;  // in INT8
+  const std::int32_t* lm_head_order = nullptr;
   std::vector<LayerWeights> layers;
   // The rotary tables, [positions, rotary_dim] for each of ModelConfig::ropes, if they lie with the
   // weights. Empty: the decoder makes its own.
@@ -215,6 +219,7 @@ class WeightsLayout {
   const Placement& placement_of(const WeightSource& source) const;
   TensorView view(const WeightSource& source, const Arena& arena) const;
   BlockScales scales_view(const WeightSource& source, const Arena& arena) const;
+  const std::int32_t* order_view(const WeightSource& source, const Arena& arena) const;
   LayerWeights layer_views(const LayerWeightSources& sources, const Arena& arena) const;
 
   const Checkpoint* checkpoint_ = nullptr;

@@ -1,5 +1,6 @@
 // Checkpoints of packed matrices: the input is the form that config.json would describe (5 bytes),
 // then a safetensors file. A repacked matrix lies in its file, row by row in whole blocks.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,9 +25,23 @@ sluice::WeightPacking form_of(const std::uint8_t* data) {
   return form;
 }
 
+// Each column once.
+void check_order(const sluice::Checkpoint& checkpoint, const sluice::TensorInfo& tensor) {
+  const auto bytes = checkpoint.data(tensor);
+  std::vector<std::int32_t> order(bytes.size() / sizeof(std::int32_t));
+  std::memcpy(order.data(), bytes.data(), bytes.size());
+  CHECK(std::ssize(order) == tensor.shape[0]);
+  std::ranges::sort(order);
+  for (std::size_t k = 0; k < order.size(); ++k) CHECK(order[k] == static_cast<std::int32_t>(k));
+}
+
 void check_blocks(const sluice::Checkpoint& checkpoint) {
   for (const sluice::TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.file == 0) continue;
+    if (tensor.name.ends_with(sluice::kOrderSuffix)) {
+      check_order(checkpoint, tensor);
+      continue;
+    }
     const auto type = sluice::weight_dtype(tensor);
     CHECK(type && sluice::is_blocks(*type));
     CHECK(tensor.name.ends_with(".weight") && tensor.shape.size() == 2);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -71,9 +72,13 @@ struct Codes {
   std::int64_t cols = 0;
   std::int64_t group = 0;
   int bits = 4;
-  std::vector<int> codes;     // [rows, cols]
-  std::vector<float> scales;  // [rows, groups]
-  std::vector<int> zeros;     // [rows, groups]
+  std::vector<int> codes;                 // [rows, cols]
+  std::vector<float> scales;              // [rows, groups]
+  std::vector<int> zeros;                 // [rows, groups]
+  std::vector<std::int64_t> places = {};  // of columns among the groups, or in order
+  std::int64_t group_of(std::int64_t k) const {
+    return (places.empty() ? k : places[static_cast<std::size_t>(k)]) / group;
+  }
   std::int64_t groups() const { return (cols + group - 1) / group; }
   int code(std::int64_t n, std::int64_t k) const {
     return codes[static_cast<std::size_t>(n * cols + k)];
@@ -85,7 +90,7 @@ struct Codes {
     return zeros[static_cast<std::size_t>(n * groups() + g)];
   }
   float value(std::int64_t n, std::int64_t k) const {
-    return scale(n, k / group) * static_cast<float>(code(n, k) - zero(n, k / group));
+    return scale(n, group_of(k)) * static_cast<float>(code(n, k) - zero(n, group_of(k)));
   }
 };
 
@@ -96,6 +101,7 @@ struct PackedForm {
   std::int64_t group = 128;  // 0: whole rows
   bool zeros = true;         // other than half of the range
   std::function<void(TensorFile&, const std::string& module, const Codes&)> write;
+  bool ordered = false;  // columns belong to groups in an order of their own
 };
 
 using CodeAt = std::function<int(std::int64_t, std::int64_t)>;
@@ -134,6 +140,14 @@ std::string floats(std::int64_t down, std::int64_t across, bool bf16,
   return bytes;
 }
 
+void write_groups(TensorFile& file, const std::string& name, const Codes& c) {
+  std::string groups;
+  for (std::int64_t k = 0; k < c.cols; ++k) {
+    append_number(groups, static_cast<std::int32_t>(c.group_of(k)));
+  }
+  file.add(name, "I32", {c.cols}, groups);
+}
+
 void write_gptq(TensorFile& file, const std::string& module, const Codes& c, int stored_minus) {
   const std::int64_t per_word = 32 / c.bits;
   file.add(module + ".qweight", "I32", {c.cols / per_word, c.rows},
@@ -146,11 +160,7 @@ void write_gptq(TensorFile& file, const std::string& module, const Codes& c, int
   file.add(module + ".scales", "F16", {c.groups(), c.rows},
            floats(c.groups(), c.rows, false,
                   [&](std::int64_t g, std::int64_t n) { return c.scale(n, g); }));
-  std::string order;
-  for (std::int64_t k = 0; k < c.cols; ++k) {
-    append_number(order, static_cast<std::int32_t>(k / c.group));
-  }
-  file.add(module + ".g_idx", "I32", {c.cols}, order);
+  write_groups(file, module + ".g_idx", c);
 }
 
 void write_awq(TensorFile& file, const std::string& module, const Codes& c) {
@@ -185,6 +195,7 @@ void write_compressed(TensorFile& file, const std::string& module, const Codes& 
   append_number(shape, c.rows);
   append_number(shape, c.cols);
   file.add(module + ".weight_shape", "I64", {2}, shape);
+  if (!c.places.empty()) write_groups(file, module + ".weight_g_idx", c);
   write_row_scales(file, module, c);
   const auto zero = [&](std::int64_t n, std::int64_t g) { return c.zero(n, g); };
   if (zeros == "words") {
@@ -306,6 +317,16 @@ class PackedModel {
     plain_file_.add(name, "BF16", shape, stored(true));
   }
 
+  // Matrices that share an input have one order, as tools make it, except v_proj and up_proj.
+  static std::vector<std::int64_t> places_of(const std::string& module, std::int64_t cols) {
+    const bool other = module.ends_with("v_proj") || module.ends_with("up_proj");
+    SplitMix64 rng(other ? 3 : 4);
+    std::vector<std::int64_t> places(static_cast<std::size_t>(cols));
+    std::iota(places.begin(), places.end(), 0);
+    for (std::size_t k = places.size() - 1; k > 0; --k) std::swap(places[k], places[rng.below(k)]);
+    return places;
+  }
+
   void add_matrix(const std::string& module, std::int64_t rows, std::int64_t cols) {
     Codes c{rows, cols, form_.group == 0 ? cols : form_.group, form_.bits, {}, {}, {}};
     const std::uint64_t range = std::uint64_t{1} << form_.bits;
@@ -319,6 +340,7 @@ class PackedModel {
       c.zeros.push_back(form_.zeros ? static_cast<int>(1 + rng_.below(range - 1))
                                     : static_cast<int>(range / 2));
     }
+    if (form_.ordered) c.places = places_of(module, cols);
     form_.write(packed_file_, module, c);
     plain_file_.add(
         module + ".weight", "BF16", {rows, cols},
@@ -366,6 +388,16 @@ TEST(PackedModels, GptqHasItsElements) {
   expect_equal_or_near_models(PackedModel(gptq_form(8, 128, false, 1)));
   expect_equal_or_near_models(PackedModel(gptq_form(8, 64, false, 1)));
   expect_equal_or_near_models(PackedModel(gptq_form(8, 0, true, 2)));
+}
+
+// GPTQ's desc_act, compressed-tensors' actorder.
+TEST(PackedModels, ColumnsInAnotherOrderHaveTheirElements) {
+  for (PackedForm form : {gptq_form(4, 128, true, 1), gptq_form(4, 32, false, 1),
+                          gptq_form(8, 128, false, 2), compressed_form(4, 64, "words")}) {
+    SCOPED_TRACE(form.config);
+    form.ordered = true;
+    expect_equal_or_near_models(PackedModel(form));
+  }
 }
 
 TEST(PackedModels, AwqHasItsElements) {

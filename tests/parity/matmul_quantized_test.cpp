@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -280,6 +281,59 @@ TEST_P(MatmulQuantizedTest, SegmentsOfOtherTypesBesideIt) {
         expect_same(part, alone, std::to_string(rows) + " rows, column " + std::to_string(column));
         column += cols;
       }
+    }
+  }
+}
+
+// The products of x whose columns were put into that order before.
+TEST_P(MatmulQuantizedTest, ColumnsInAnotherOrder) {
+  SplitMix64 rng(8);
+  constexpr std::int64_t kDepth = 512;
+  std::vector<std::int32_t> order(kDepth);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t k = order.size() - 1; k > 0; --k) std::swap(order[k], order[rng.below(k)]);
+  std::vector<std::int32_t> other = order;
+  std::rotate(other.begin(), other.begin() + 100, other.end());
+  for (const DType dtype : {DType::kU4G128, DType::kU4G32, DType::kI4, DType::kQ8_0}) {
+    for (const std::int64_t rows : {1, 7, 40}) {
+      memory_->clear();
+      const MatmulShape shape{rows, kDepth, {}};
+      const auto x = random_floats(rng, static_cast<std::size_t>(rows * kDepth));
+      const auto in = [&](const std::vector<std::int32_t>& columns) {
+        std::vector<float> ordered;
+        for (std::int64_t i = 0; i < rows * kDepth; ++i) {
+          const std::int64_t column = columns[static_cast<std::size_t>(i % kDepth)];
+          ordered.push_back(x[static_cast<std::size_t>(i / kDepth * kDepth + column)]);
+        }
+        return ordered;
+      };
+      const auto expect_order = [&](const std::vector<QuantizedWeight>& weights,
+                                    const std::vector<std::vector<std::int32_t>>& orders) {
+        std::vector<QuantizedWeight> ordered = weights;
+        for (std::size_t s = 0; s < weights.size(); ++s) {
+          ordered[s].segment.order = orders[s].empty() ? nullptr : memory_->put(orders[s]);
+        }
+        const auto all = run(x, shape, ordered);
+        std::vector<std::vector<float>> alone;
+        for (std::size_t s = 0; s < weights.size(); ++s) {
+          alone.push_back(run(orders[s].empty() ? x : in(orders[s]), shape, {weights[s]}));
+        }
+        std::vector<float> want;
+        for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+          for (const std::vector<float>& part : alone) {
+            const auto width = static_cast<std::ptrdiff_t>(part.size()) / rows;
+            const auto from = part.begin() + static_cast<std::ptrdiff_t>(row) * width;
+            want.insert(want.end(), from, from + width);
+          }
+        }
+        expect_same(all, want, std::to_string(rows) + " rows in " + dtype_name(dtype));
+      };
+      const auto first = put_weight(rng, dtype, 20, kDepth);
+      const auto second = put_weight(rng, dtype, 9, kDepth);
+      expect_order({first}, {order});
+      expect_order({first, second}, {other, other});
+      expect_order({first, second}, {order, other});
+      expect_order({first, second}, {{}, other});
     }
   }
 }

@@ -41,6 +41,7 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
   wide_.reset(new (
       std::align_val_t{64}) float[static_cast<std::size_t>(kernels::kManyFloats * pool.size())]);
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
+  ordered_.reset(new (std::align_val_t{64}) std::uint16_t[kOrderedElements]);
   if (kernels_.quantized_matmul != nullptr) {
     lines_.reset(new (std::align_val_t{64}) std::uint8_t[kLineBytes]);
   }
@@ -134,6 +135,10 @@ void FastOps::execute(const MatmulParams& p) {
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
+  const auto used = std::span(p.segments).first(static_cast<std::size_t>(p.num_segments));
+  if (std::ranges::any_of(used, [](const MatmulSegment& s) { return s.order != nullptr; })) {
+    return multiply_ordered(p, rows);
+  }
   if (kernels_.quantized_matmul != nullptr) {
     const auto in_blocks =
         std::count_if(p.segments, p.segments + p.num_segments,
@@ -228,6 +233,38 @@ void FastOps::multiply_each(const MatmulParams& p) {
     run(one);
   }
   CHECK(column == p.out.dims[1]);
+}
+
+// Puts the columns of x into the order of the weights first.
+void FastOps::multiply_ordered(const MatmulParams& p, std::int32_t rows) {
+  const std::int32_t* const order = p.segments[0].order;
+  MatmulParams part = p;
+  const auto segments = std::span(part.segments).first(static_cast<std::size_t>(p.num_segments));
+  if (std::ranges::any_of(segments, [&](const MatmulSegment& s) { return s.order != order; })) {
+    return multiply_each(p);
+  }
+  for (MatmulSegment& segment : segments) {
+    CHECK(is_blocks(segment.weight.dtype));
+    segment.order = nullptr;
+  }
+  CHECK(p.x.dtype == DType::kBF16 && p.x.dims[1] <= kOrderedElements);
+  const std::int64_t depth = p.x.dims[1];
+  const auto most = static_cast<std::int32_t>(kOrderedElements / depth);
+  for (std::int32_t first = 0; first < rows; first += most) {
+    const std::int32_t count = std::min(most, rows - first);
+    const TensorView x = rows_from(p.x, first);
+    part.x = matrix_view(ordered_.get(), DType::kBF16, count, depth);
+    split_rows(count, count * row_bytes(x) * 8, [&](std::int32_t begin, std::int32_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::uint16_t* const from = x.as<std::uint16_t>() + row * x.strides[0];
+        std::uint16_t* const to = ordered_.get() + row * depth;
+        for (std::int64_t k = 0; k < depth; ++k) to[k] = from[order[k]];
+      }
+    });
+    part.out = rows_from(p.out, first);
+    part.rows = {nullptr, count};
+    execute(part);
+  }
 }
 
 bool FastOps::packs(DType dtype, DType weight, std::int32_t rows) const {
@@ -483,7 +520,8 @@ void FastOps::execute(const GatedMatmulParams& p) {
   const auto packed = [&](const MatmulSegment& segment) {
     return segment.weight.dtype != DType::kI8 && packs(p.x.dtype, segment.weight.dtype, rows);
   };
-  if (rows <= kGatedRows || !packed(p.gate) || !packed(p.up)) {
+  const bool ordered = p.gate.order != nullptr || p.up.order != nullptr;
+  if (rows <= kGatedRows || ordered || !packed(p.gate) || !packed(p.up)) {
     run(p.product());
     run(p.activated());
     return;

@@ -65,6 +65,7 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
   void multiply_lines(const MatmulParams& p, std::int32_t rows);
   void multiply_each(const MatmulParams& p);
+  void multiply_ordered(const MatmulParams& p, std::int32_t rows);
   void pack(const TensorView& x, std::int32_t rows);
   // Calls part(first, count) for parts of the rows of x, packed.
   void pack_parts(const TensorView& x, std::int32_t rows,
@@ -110,6 +111,9 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kCodeRows = 4096;
   std::unique_ptr<std::int8_t[], FreeAligned> codes_;
   std::unique_ptr<kernels::QuantizedRow[]> code_rows_;
+  // Rows of x whose columns are in the order of a weight, in parts.
+  static constexpr std::int64_t kOrderedElements = 4 << 20;
+  std::unique_ptr<std::uint16_t[], FreeAligned> ordered_;
   // Lines of x in INT8, packed, in parts of at most kPackedRows. Empty where weights in blocks are
   // widened.
   static constexpr std::int64_t kLineBytes = 8 << 20;

@@ -45,6 +45,9 @@ Status check_floats(std::string_view op, std::initializer_list<DType> dtypes) {
 }
 
 Status check_weight(std::string_view op, const MatmulSegment& segment) {
+  if (segment.order != nullptr) {
+    return internal_error(fmt::format("{}: a weight whose columns are in another order", op));
+  }
   if (segment.weight.dtype != DType::kF8E4M3) return check_floats(op, {segment.weight.dtype});
   const BlockScales& scales = segment.scales;
   if (scales.values != nullptr && scales.block_rows > 0 && scales.block_cols > 0) return {};

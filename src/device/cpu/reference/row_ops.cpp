@@ -34,12 +34,17 @@ struct RowCodes {
 };
 
 // Elements [begin, end) of row t.
-RowCodes quantize(const TensorView& x, std::int32_t t, std::int64_t begin, std::int64_t end) {
+// `order`: see MatmulSegment.
+RowCodes quantize(const TensorView& x, std::int32_t t, std::int64_t begin, std::int64_t end,
+                  const std::int32_t* order = nullptr) {
+  const auto value_at = [&](std::int64_t k) {
+    return load_element(x, t, order != nullptr ? order[k] : k);
+  };
   RowCodes row;
   row.codes.resize(static_cast<std::size_t>(end - begin), 0);
   float largest = 0.0F;
   for (std::int64_t k = begin; k < end; ++k) {
-    const float value = load_element(x, t, k);
+    const float value = value_at(k);
     if (!std::isfinite(value)) {
       row.scale = std::numeric_limits<float>::quiet_NaN();
       return row;
@@ -50,7 +55,7 @@ RowCodes quantize(const TensorView& x, std::int32_t t, std::int64_t begin, std::
   const float factor = 127.0F / largest;
   for (std::int64_t k = begin; k < end; ++k) {
     row.codes[static_cast<std::size_t>(k - begin)] =
-        static_cast<std::int64_t>(std::nearbyint(load_element(x, t, k) * factor));
+        static_cast<std::int64_t>(std::nearbyint(value_at(k) * factor));
   }
   row.scale = largest / 127.0F;
   return row;
@@ -68,10 +73,11 @@ float multiply_codes(const RowCodes& x, const MatmulSegment& segment, std::int64
 
 constexpr std::int64_t kLine = 32;
 
-std::vector<RowCodes> quantize_lines(const TensorView& x, std::int32_t t) {
+std::vector<RowCodes> quantize_lines(const TensorView& x, std::int32_t t,
+                                     const std::int32_t* order) {
   std::vector<RowCodes> lines;
   for (std::int64_t k = 0; k < x.dims[1]; k += kLine) {
-    lines.push_back(quantize(x, t, k, std::min(k + kLine, x.dims[1])));
+    lines.push_back(quantize(x, t, k, std::min(k + kLine, x.dims[1]), order));
   }
   return lines;
 }
@@ -160,12 +166,13 @@ void ReferenceOps::execute(const MatmulParams& p) {
     std::int64_t column = 0;
     const bool integers = p.segments[0].weight.dtype == DType::kI8;
     const RowCodes codes = integers ? quantize(p.x, t, 0, p.x.dims[1]) : RowCodes();
-    std::vector<RowCodes> lines;
     for (std::int32_t s = 0; s < p.num_segments; ++s) {
       const MatmulSegment& segment = p.segments[s];
       CHECK((segment.weight.dtype == DType::kI8) == integers);
       const bool in_blocks = is_blocks(segment.weight.dtype);
-      if (in_blocks && lines.empty()) lines = quantize_lines(p.x, t);
+      CHECK(in_blocks || segment.order == nullptr);
+      const auto lines =
+          in_blocks ? quantize_lines(p.x, t, segment.order) : std::vector<RowCodes>();
       for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
         if (integers) {
           store_element(p.out, t, column, multiply_codes(codes, segment, n));
