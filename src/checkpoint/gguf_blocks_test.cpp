@@ -26,6 +26,7 @@ float golden_element(const GgufTensor& tensor, const std::byte* row, std::int64_
     case GgufTensorType::kQ4_1: return block_element(DType::kQ4_1, row, column);
     case GgufTensorType::kQ5_0: return block_element(DType::kQ5_0, row, column);
     case GgufTensorType::kQ5_1: return block_element(DType::kQ5_1, row, column);
+    case GgufTensorType::kQ2_K: return block_element(DType::kQ2K, row, column);
     case GgufTensorType::kQ3_K: return block_element(DType::kQ3K, row, column);
     case GgufTensorType::kQ4_K: return block_element(DType::kQ4K, row, column);
     case GgufTensorType::kQ5_K: return block_element(DType::kQ5K, row, column);
@@ -62,7 +63,8 @@ TEST_P(GoldenBlocks, ElementsEqualTheOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Types, GoldenBlocks,
                          ::testing::Values("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
-                                           "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"));
+                                           "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+                                           "IQ4_XS"));
 
 // The sizes of blocks, as the file format and the kernels see them.
 TEST(GgufBlocks, SizesAgreeWithTheFormat) {
@@ -77,6 +79,7 @@ TEST(GgufBlocks, SizesAgreeWithTheFormat) {
   EXPECT_TRUE(agree(GgufTensorType::kQ5_0, DType::kQ5_0));
   EXPECT_TRUE(agree(GgufTensorType::kQ5_1, DType::kQ5_1));
   EXPECT_TRUE(agree(GgufTensorType::kQ8_0, DType::kQ8_0));
+  EXPECT_TRUE(agree(GgufTensorType::kQ2_K, DType::kQ2K));
   EXPECT_TRUE(agree(GgufTensorType::kQ3_K, DType::kQ3K));
   EXPECT_TRUE(agree(GgufTensorType::kQ4_K, DType::kQ4K));
   EXPECT_TRUE(agree(GgufTensorType::kQ5_K, DType::kQ5K));

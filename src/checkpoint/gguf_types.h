@@ -43,6 +43,7 @@ enum class GgufTensorType : std::uint32_t {
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kIQ3_XXS = 18,
   kIQ4_NL = 20,
   kIQ4_XS = 23,
   kI8 = 24,
@@ -51,7 +52,7 @@ enum class GgufTensorType : std::uint32_t {
 
 // The types of tensors that models may have, for messages.
 inline constexpr std::string_view kGgufModelTypes =
-    "F32, F16, BF16, Q8_0, Q6_K, Q5_0, Q5_1, Q5_K, Q4_0, Q4_1, Q4_K, IQ4_NL, IQ4_XS or Q3_K";
+    "F32, F16, BF16, Q8_0, Q6_K, Q5_0, Q5_1, Q5_K, Q4_0, Q4_1, Q4_K, IQ4_NL, IQ4_XS, Q3_K or Q2_K";
 
 // Elements of a row are stored in blocks of `elements`, each of `bytes`.
 struct GgufTensorTypeInfo {

@@ -72,6 +72,7 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kQ5_0: return DType::kQ5_0;
     case StoredDType::kQ5_1: return DType::kQ5_1;
     case StoredDType::kQ8_0: return DType::kQ8_0;
+    case StoredDType::kQ2K: return DType::kQ2K;
     case StoredDType::kQ3K: return DType::kQ3K;
     case StoredDType::kQ4K: return DType::kQ4K;
     case StoredDType::kQ5K: return DType::kQ5K;

@@ -45,6 +45,7 @@ enum class StoredDType : std::uint8_t {
   kQ5_0,
   kQ5_1,
   kQ8_0,
+  kQ2K,
   kQ3K,
   kQ4K,
   kQ5K,

@@ -313,6 +313,7 @@ std::string_view stored_dtype_name(StoredDType dtype) {
     case StoredDType::kQ5_0: return "Q5_0";
     case StoredDType::kQ5_1: return "Q5_1";
     case StoredDType::kQ8_0: return "Q8_0";
+    case StoredDType::kQ2K: return "Q2_K";
     case StoredDType::kQ3K: return "Q3_K";
     case StoredDType::kQ4K: return "Q4_K";
     case StoredDType::kQ5K: return "Q5_K";

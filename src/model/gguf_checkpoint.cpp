@@ -29,6 +29,7 @@ std::optional<StoredDType> stored_dtype(GgufTensorType type) {
     case GgufTensorType::kQ5_0: return StoredDType::kQ5_0;
     case GgufTensorType::kQ5_1: return StoredDType::kQ5_1;
     case GgufTensorType::kQ8_0: return StoredDType::kQ8_0;
+    case GgufTensorType::kQ2_K: return StoredDType::kQ2K;
     case GgufTensorType::kQ3_K: return StoredDType::kQ3K;
     case GgufTensorType::kQ4_K: return StoredDType::kQ4K;
     case GgufTensorType::kQ5_K: return StoredDType::kQ5K;

@@ -20,6 +20,7 @@ enum class DType : std::uint8_t {
   kQ5_0,
   kQ5_1,
   kQ8_0,
+  kQ2K,
   kQ3K,
   kQ4K,
   kQ5K,
@@ -33,15 +34,9 @@ enum class DType : std::uint8_t {
 
 // The types whose elements are stored in blocks (block_of).
 inline constexpr DType kBlockDTypes[] = {
-    DType::kI4,    DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
-    DType::kQ3K,   DType::kQ4K,   DType::kQ5K,    DType::kQ6K,   DType::kIq4Nl,
-    DType::kIq4Xs, DType::kU4G32, DType::kU4G128, DType::kU8G128};
-constexpr bool is_blocks(DType dtype) {
-  for (const DType blocks : kBlockDTypes) {
-    if (dtype == blocks) return true;
-  }
-  return false;
-}
+    DType::kI4,    DType::kQ4_1,  DType::kQ5_0,  DType::kQ5_1,   DType::kQ8_0,
+    DType::kQ2K,   DType::kQ3K,   DType::kQ4K,   DType::kQ5K,    DType::kQ6K,
+    DType::kIq4Nl, DType::kIq4Xs, DType::kU4G32, DType::kU4G128, DType::kU8G128};
 
 // The types that ops accept for activations. Other types are for weights only.
 constexpr bool is_float(DType dtype) {
@@ -70,13 +65,17 @@ constexpr std::size_t size_of(DType dtype) {
 // scale * (code - 8). Products take the code and the scale (MatmulParams) or, as an embedding does,
 // the element rounded to BF16, to nearest even.
 //
-// The next ten are GGUF's types of the same names. Products round their elements in the same way.
+// The next eleven are GGUF's types of the same names. Products round their elements in the same
+// way.
 //   kQ4_1:  an F16 scale, an F16 number that is added, 16 bytes of codes in the order of kI4.
 //           Element: scale * code + number.
 //   kQ5_0:  an F16 scale, 32 bits, one for each element, 16 bytes as in kI4. The bit is the fifth
 //           of the code. Element: scale * (code - 16).
 //   kQ5_1:  as kQ4_1, with 32 bits before the bytes as in kQ5_0.
 //   kQ8_0:  an F16 scale, 32 codes of 8 bits. Element: scale * code.
+//   kQ2K:   16 bytes, each with a scale (low half) and a minimum of 16 elements, 64 bytes of codes
+//   of
+//           two bits, two F16 factors. Element: factor * scale * code - factor * minimum.
 //   kQ3K:   32 bytes of the codes' third bits, 64 bytes of their low two bits, 12 bytes of 6-bit
 //           scales of 16 elements each, an F16 factor. Element: factor * (scale - 32) * (code - 4).
 //   kQ4K:   two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements,
@@ -108,6 +107,7 @@ constexpr ElementBlock block_of(DType dtype) {
     case DType::kQ5_0: return {32, 22};
     case DType::kQ5_1: return {32, 24};
     case DType::kQ8_0: return {32, 34};
+    case DType::kQ2K: return {256, 84};
     case DType::kQ3K: return {256, 110};
     case DType::kQ4K: return {256, 144};
     case DType::kQ5K: return {256, 176};
@@ -120,11 +120,12 @@ constexpr ElementBlock block_of(DType dtype) {
     default: return {1, static_cast<std::int64_t>(size_of(dtype))};
   }
 }
+constexpr bool is_blocks(DType dtype) { return block_of(dtype).elements > 1; }
 // Whether elements of blocks are their scaled codes minus a minimum (block_line() in
 // gguf_blocks.h).
 constexpr bool has_minimum(DType dtype) {
-  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4K ||
-         dtype == DType::kQ5K;
+  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2K ||
+         dtype == DType::kQ4K || dtype == DType::kQ5K;
 }
 // Bytes of `count` elements in one row.
 constexpr std::int64_t bytes_of(DType dtype, std::int64_t count) {
@@ -150,6 +151,7 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kQ5_0: return "q5_0";
     case DType::kQ5_1: return "q5_1";
     case DType::kQ8_0: return "q8_0";
+    case DType::kQ2K: return "q2_k";
     case DType::kQ3K: return "q3_k";
     case DType::kQ4K: return "q4_k";
     case DType::kQ5K: return "q5_k";

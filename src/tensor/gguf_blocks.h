@@ -39,6 +39,11 @@ inline int q5_1_code(const std::uint8_t* block, std::int64_t place) {
   return nibble_at(block + 8, place) | bit_at(block + 4, place) << 4;
 }
 
+// Two bits of a kQ2K block, and the low ones of a kQ3K block.
+inline int two_bits(const std::uint8_t* codes, std::int64_t place) {
+  return codes[place / 128 * 32 + place % 32] >> (place / 32 % 4 * 2) & 3;
+}
+
 // The 6-bit scale of 16 elements of a kQ3K block. Eight bytes hold the low halves, four the upper
 // two bits.
 inline int q3_k_scale(const std::uint8_t* block, std::int64_t run) {
@@ -49,8 +54,7 @@ inline int q3_k_scale(const std::uint8_t* block, std::int64_t run) {
 }
 
 inline int q3_k_code(const std::uint8_t* block, std::int64_t place) {
-  const int low = block[32 + place / 128 * 32 + place % 32] >> (place / 32 % 4 * 2) & 3;
-  return (low | (block[place % 32] >> (place / 32) & 1) << 2) - 4;
+  return (two_bits(block + 32, place) | (block[place % 32] >> (place / 32) & 1) << 2) - 4;
 }
 
 // The 6-bit scale and minimum of one of the 8 groups of a kQ4K or kQ5K block. The 12 bytes hold
@@ -117,6 +121,7 @@ inline int block_code(DType dtype, const std::uint8_t* block, std::int64_t place
     case DType::kQ5_0: return q5_0_code(block, place);
     case DType::kQ5_1: return q5_1_code(block, place);
     case DType::kQ8_0: return static_cast<std::int8_t>(block[2 + place]);
+    case DType::kQ2K: return two_bits(block + 16, place);
     case DType::kQ3K: return q3_k_code(block, place);
     case DType::kQ4K: return q4_k_code(block + 16, place);
     case DType::kQ5K: return q5_k_code(block, place);
@@ -134,17 +139,22 @@ inline int block_code(DType dtype, const std::uint8_t* block, std::int64_t place
 }
 
 // The code of an element is multiplied by `factor`, which serves at least 32 elements, and by
-// `run`, a whole number that serves 16. The product of both is exact in F32. Then `minimum` is
-// subtracted.
+// `run`, a whole number that serves 16. Then `minimum` is subtracted, times such a number. The
+// products of both are exact in F32.
 struct BlockScale {
   float factor = 0.0F;
   int run = 1;
   float minimum = 0.0F;
+  int minimum_run = 1;
 };
 inline BlockScale block_scale(DType dtype, const std::uint8_t* block, std::int64_t place) {
   switch (dtype) {
     case DType::kQ4_1:
     case DType::kQ5_1: return {half_at(block), 1, -half_at(block + 2)};
+    case DType::kQ2K: {
+      const int run = block[place / 16];
+      return {half_at(block + 80), run & 15, half_at(block + 82), run >> 4};
+    }
     case DType::kQ3K: return {half_at(block + 108), q3_k_scale(block, place / 16), 0.0F};
     case DType::kQ4K:
     case DType::kQ5K: {
@@ -165,12 +175,13 @@ inline BlockScale block_scale(DType dtype, const std::uint8_t* block, std::int64
 }
 
 // 32 elements of a row of blocks, from element 32 * line on, as products with quantized inputs take
-// them (MatmulParams): element = scale * code - minimum. Codes are less their zero points; those of
-// kQ3K and kQ6K are times the scale of their 16 elements.
+// them (MatmulParams): element = scale * code - minimum * minimum_run. Codes are less their zero
+// points, and times BlockScale::run.
 struct BlockLine {
   std::array<int, 32> codes;
   float scale;
   float minimum;
+  std::array<int, 2> minimum_runs;  // of 16 elements each
 };
 inline BlockLine block_line(DType dtype, const void* row, std::int64_t line) {
   const ElementBlock shape = block_of(dtype);
@@ -180,7 +191,10 @@ inline BlockLine block_line(DType dtype, const void* row, std::int64_t line) {
   BlockLine result{};
   BlockScale scale;
   for (std::int64_t i = 0; i < 32; ++i) {
-    if (i % 16 == 0) scale = block_scale(dtype, block, begin + i);
+    if (i % 16 == 0) {
+      scale = block_scale(dtype, block, begin + i);
+      result.minimum_runs[static_cast<std::size_t>(i / 16)] = scale.minimum_run;
+    }
     result.codes[static_cast<std::size_t>(i)] = block_code(dtype, block, begin + i) * scale.run;
   }
   result.scale = scale.factor;
@@ -196,7 +210,8 @@ inline float block_element(DType dtype, const void* row, std::int64_t index) {
   const BlockScale scale = block_scale(dtype, block, place);
   const float scaled = scale.factor * static_cast<float>(scale.run) *
                        static_cast<float>(block_code(dtype, block, place));
-  return has_minimum(dtype) ? scaled - scale.minimum : scaled;
+  if (!has_minimum(dtype)) return scaled;
+  return scaled - scale.minimum * static_cast<float>(scale.minimum_run);
 }
 
 }  // namespace sluice

@@ -20,7 +20,8 @@ TEST(BlockLine, HasTheElementsOfTheBlock) {
       for (std::int64_t i = 0; i < 32; ++i) {
         const auto code = static_cast<float>(parts.codes[static_cast<std::size_t>(i)]);
         const float element = block_element(dtype, row.data(), 32 * line + i);
-        EXPECT_FLOAT_EQ(parts.scale * code - parts.minimum, element)
+        const auto run = static_cast<float>(parts.minimum_runs[static_cast<std::size_t>(i / 16)]);
+        EXPECT_FLOAT_EQ(parts.scale * code - parts.minimum * run, element)
             << dtype_name(dtype) << ", line " << line << ", element " << i;
       }
     }

@@ -55,6 +55,7 @@ constexpr StoredType kInQ4_1{GgufTensorType::kQ4_1, DType::kQ4_1};
 constexpr StoredType kInQ5_0{GgufTensorType::kQ5_0, DType::kQ5_0};
 constexpr StoredType kInQ5_1{GgufTensorType::kQ5_1, DType::kQ5_1};
 constexpr StoredType kInQ8{GgufTensorType::kQ8_0, DType::kQ8_0};
+constexpr StoredType kInQ2K{GgufTensorType::kQ2_K, DType::kQ2K};
 constexpr StoredType kInQ3K{GgufTensorType::kQ3_K, DType::kQ3K};
 constexpr StoredType kInQ4K{GgufTensorType::kQ4_K, DType::kQ4K};
 constexpr StoredType kInQ5K{GgufTensorType::kQ5_K, DType::kQ5K};
@@ -86,6 +87,8 @@ std::string random_blocks(SplitMix64& rng, DType dtype, std::int64_t elements) {
     if (dtype == DType::kQ4_1) factor(2, -0.16F);
     if (dtype == DType::kQ5_0 || dtype == DType::kQ5_1) factor(0, 0.01F);
     if (dtype == DType::kQ5_1) factor(2, -0.16F);
+    if (dtype == DType::kQ2K) factor(80, 0.01F);
+    if (dtype == DType::kQ2K) factor(82, 0.015F);
     if (dtype == DType::kQ3K) factor(108, 0.002F);
     if (dtype == DType::kQ4K) factor(0, 0.0005F);
     if (dtype == DType::kQ5K) factor(0, 0.00025F);
@@ -265,8 +268,8 @@ void expect_equal_or_near_forms(const TwoForms& forms) {
 }
 
 TEST(GgufModels, BlocksHaveTheirElements) {
-  for (const StoredType type : {kInQ4, kInQ4_1, kInQ5_0, kInQ5_1, kInQ8, kInQ3K, kInQ4K, kInQ5K,
-                                kInQ6K, kInIq4Nl, kInIq4Xs}) {
+  for (const StoredType type : {kInQ4, kInQ4_1, kInQ5_0, kInQ5_1, kInQ8, kInQ2K, kInQ3K, kInQ4K,
+                                kInQ5K, kInQ6K, kInIq4Nl, kInIq4Xs}) {
     SCOPED_TRACE(dtype_name(type.dtype));
     TwoForms forms("llama");
     forms.add_model(type, type, kInQ6K, kInQ6K);
@@ -304,8 +307,8 @@ TEST(GgufModels, RefusesWhatItCannotCompute) {
               HasSubstr("--dtype int8: the model's weights are stored in q8_0"));
 
   TwoForms unknown("llama");
-  unknown.add_model(kInQ8, {GgufTensorType::kQ2_K, DType::kBF16}, kInQ8, kInQ8);
-  EXPECT_THAT(gguf_load_error(unknown.write()), HasSubstr("Q2_K"));
+  unknown.add_model(kInQ8, {GgufTensorType::kIQ3_XXS, DType::kBF16}, kInQ8, kInQ8);
+  EXPECT_THAT(gguf_load_error(unknown.write()), HasSubstr("IQ3_XXS"));
 }
 
 TEST(GgufModels, ABackboneHoldsFloatsAndRefusesBlocks) {

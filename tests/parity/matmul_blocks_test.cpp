@@ -25,6 +25,7 @@ class MatmulBlocksTest : public DeviceTest {
 
 // Where a block holds numbers in F16.
 std::vector<std::size_t> places_of_f16(DType dtype) {
+  if (dtype == DType::kQ2K) return {80, 82};
   if (has_minimum(dtype)) return {0, 2};
   if (dtype == DType::kQ3K) return {108};
   if (dtype == DType::kQ6K) return {208};
@@ -95,6 +96,8 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
                                            Shape{DType::kU8G128, 1, {1}},
                                            Shape{DType::kU8G128, 200, {7, 2}},
                                            Shape{DType::kU8G128, 768, {40, 9, 5}},
+                                           Shape{DType::kQ2K, 256, {7, 1}},
+                                           Shape{DType::kQ2K, 768, {40, 5}},
                                            Shape{DType::kQ3K, 256, {7, 1}},
                                            Shape{DType::kQ3K, 768, {40, 5}},
                                            Shape{DType::kQ5K, 256, {7, 1}},

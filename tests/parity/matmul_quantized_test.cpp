@@ -69,6 +69,9 @@ QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, st
         std::fill_n(bytes, 192, std::uint8_t{0});
         std::fill_n(bytes + 192, 16, std::uint8_t{0x80});
       }
+    } else if (dtype == DType::kQ2K) {
+      limit(80);
+      limit(82);
     } else if (dtype == DType::kQ3K) {
       limit(108);
       // Codes of -4 and scales of -32.
@@ -104,7 +107,7 @@ float product_of(std::span<const float> x, DType dtype, const std::uint8_t* bloc
     for (std::size_t i = 0; i < line.size(); ++i) {
       const auto code = static_cast<int>(std::nearbyint(line[i] * factor));
       products += of_weight.codes[i] * code;
-      codes += code;
+      codes += code * of_weight.minimum_runs[i / 16];
     }
     sum = std::fma(static_cast<float>(products), of_weight.scale * scale, sum);
     if (has_minimum(dtype)) {

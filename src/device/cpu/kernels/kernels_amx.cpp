@@ -24,6 +24,7 @@ MatmulKernel packed_matmul(DType weight) {
     case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
     case DType::kIq4Nl: return kOfBlocks<BlocksOfIq4<DType::kIq4Nl>>;
     case DType::kIq4Xs: return kOfBlocks<BlocksOfIq4<DType::kIq4Xs>>;
+    case DType::kQ2K: return kOfBlocks<BlocksOfQ2K>;
     case DType::kQ3K: return kOfBlocks<BlocksOfQ3K>;
     case DType::kQ5K: return kOfBlocks<BlocksOfQ5K>;
     case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;

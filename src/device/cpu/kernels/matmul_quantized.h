@@ -194,8 +194,9 @@ MatmulKernel quantized_matmul(DType weight) {
     case DType::kQ5_0: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_0>>;
     case DType::kQ5_1: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_1>>;
     case DType::kQ8_0: return matmul_quantized<B, QuantizedQ8<B>>;
-    case DType::kIq4Nl: return matmul_quantized<B, QuantizedIq4<B, DType::kIq4Nl>>;
-    case DType::kIq4Xs: return matmul_quantized<B, QuantizedIq4<B, DType::kIq4Xs>>;
+    case DType::kIq4Nl: return matmul_quantized<B, QuantizedIq4Nl<B>>;
+    case DType::kIq4Xs: return matmul_quantized<B, QuantizedIq4Xs<B>>;
+    case DType::kQ2K: return matmul_quantized<B, QuantizedQ2K<B>>;
     case DType::kQ3K: return matmul_quantized<B, QuantizedQ3K<B>>;
     case DType::kQ4K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ4K>>;
     case DType::kQ5K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ5K>>;

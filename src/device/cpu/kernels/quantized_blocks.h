@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/cpu/kernels/quantized_input.h"
+#include "device/cpu/kernels/widen_blocks.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels {
@@ -77,9 +78,34 @@ struct QuantizedBlocks {
       high[q] = B::template right<4>(bytes[q]) & nibble;
     }
   }
+  // The low two bits of bytes, of which each holds those of four lines; `line`: of the four.
+  template <int line>
+  SLUICE_INLINE static V two_bits(V bytes) {
+    return B::template right<2 * line>(bytes) & B::set1_byte(3);
+  }
+  // Four bytes of each column, less `zero`, as numbers.
+  template <int zero = 0>
+  SLUICE_INLINE static void store_bytes(V bytes, Floats* to) {
+    const V low = B::set1(255);
+    const V four[] = {bytes & low, B::template right<8>(bytes) & low,
+                      B::template right<16>(bytes) & low, B::template right<24>(bytes)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      S::store(to[i], B::to_float(zero == 0 ? four[i] : B::subtract(four[i], B::set1(zero))));
+    }
+  }
   // 32 bytes whose bits belong to different lines.
   SLUICE_INLINE static void read_bits(const Columns& w, V (&bits)[kLineQuads]) {
     read_bytes<false>(w, bits);
+  }
+  // 16 bytes of nibbles that name values of IQ4_NL; as bytes with a sign.
+  SLUICE_INLINE static void read_names(const Columns& w, V (&codes)[kLineQuads]) {
+    V bytes[4];
+    B::read_16(w, 0, bytes);
+    split(bytes, codes, codes + 4);
+    const __m128i values = iq4_values<!B::kSigned>();
+#pragma GCC unroll 8
+    for (int q = 0; q < kLineQuads; ++q) codes[q] = B::look_up(values, codes[q]);
   }
   // Bytes with a sign, read with 128 added where they are not multiplied with one.
   template <class X>

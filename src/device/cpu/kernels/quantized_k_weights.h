@@ -1,4 +1,4 @@
-// Blocks of 256 elements with scales in integers for matmul_quantized.h: Q3_K, Q4_K, Q5_K and Q6_K.
+// Blocks of 256 elements with scales in integers, for matmul_quantized.h: Q2_K to Q6_K, and IQ4_XS.
 // Included by kernels_*.cpp only; see quantized_weights.h.
 #pragma once
 
@@ -74,6 +74,63 @@ struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
   }
 };
 
+// Q2_K: codes of two bits, and a scale and a minimum of four bits each for 16 elements.
+template <class B>
+struct QuantizedQ2K : QuantizedBlocks<B, DType::kQ2K, 8, 4> {
+  using Base = QuantizedBlocks<B, DType::kQ2K, 8, 4>;
+  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
+  using S = typename Base::S;
+  struct Group {
+    alignas(64) typename Base::Floats runs[16];    // scales of 16 elements
+    alignas(64) typename Base::Floats minima[16];  // the same
+    alignas(64) typename Base::Floats factor;
+    alignas(64) typename Base::Floats minimum;  // a 32nd, as InputLine has sums times -32
+  };
+  SLUICE_INLINE static void read_group(const Constants& /*constants*/, const Columns& w,
+                                       Group& group) {
+    V bytes[4];
+    B::read_16(w, 0, bytes);
+    const V nibble = B::set1_byte(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      Base::store_bytes(bytes[i] & nibble, group.runs + 4 * i);
+      Base::store_bytes(B::template right<4>(bytes[i]) & nibble, group.minima + 4 * i);
+    }
+    B::read_16(w, 68, bytes);
+    S::store(group.factor, B::halves(bytes[3]));
+    S::store(group.minimum,
+             S::mul(B::halves(B::template right<16>(bytes[3])), S::set1(1.0F / 32.0F)));
+  }
+  SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
+                                       V (&codes)[4][kLineQuads]) {
+    const Columns from = w.from(16 + 8 * line);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      V bytes[4];
+      B::read_16(from, 16 * i, bytes);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        codes[0][4 * i + k] = Base::template two_bits<0>(bytes[k]);
+        codes[1][4 * i + k] = Base::template two_bits<1>(bytes[k]);
+        codes[2][4 * i + k] = Base::template two_bits<2>(bytes[k]);
+        codes[3][4 * i + k] = Base::template two_bits<3>(bytes[k]);
+      }
+    }
+  }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+                             F sum) {
+    const V first = B::template multiply<4, 4>(codes, x, 0, B::set1(0));
+    const V second = B::template multiply<4, 4>(codes + 4, x, 4, B::set1(0));
+    sum = Base::add_runs(group.runs + 2 * line, first, second, group.factor, x.scale(), sum);
+    // The sums are whole numbers below 2^24.
+    const F sums =
+        S::fma(B::to_float(B::set1(x.second_offset())), S::load(group.minima[2 * line + 1]),
+               S::mul(B::to_float(B::set1(x.first_offset())), S::load(group.minima[2 * line])));
+    return S::fma(S::load(group.minimum), S::mul(S::set1(x.scale()), sums), sum);
+  }
+};
+
 // Q3_K: codes of three bits and a scale of 6 bits for 16 elements.
 template <class B>
 struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
@@ -97,18 +154,20 @@ struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
     const V low = scales[1];
     const V next = scales[2];
     const V upper = scales[3];
-    write((low & nibble) | (B::template left<4>(upper) & top), group.runs);
-    write((next & nibble) | (B::template left<2>(upper) & top), group.runs + 4);
-    write((B::template right<4>(low) & nibble) | (upper & top), group.runs + 8);
-    write((B::template right<4>(next) & nibble) | (B::template right<2>(upper) & top),
-          group.runs + 12);
+    Base::template store_bytes<32>((low & nibble) | (B::template left<4>(upper) & top), group.runs);
+    Base::template store_bytes<32>((next & nibble) | (B::template left<2>(upper) & top),
+                                   group.runs + 4);
+    Base::template store_bytes<32>((B::template right<4>(low) & nibble) | (upper & top),
+                                   group.runs + 8);
+    Base::template store_bytes<32>(
+        (B::template right<4>(next) & nibble) | (B::template right<2>(upper) & top),
+        group.runs + 12);
     Base::read_bits(w, group.third);
   }
   // 32 bytes hold the low bits of four lines.
   SLUICE_INLINE static void read_codes(const Group& group, const Columns& w, int line,
                                        V (&codes)[4][kLineQuads]) {
     const Columns from = w.from(32 + 8 * line);
-    const V low = B::set1_byte(3);
     const V third = B::set1_byte(4);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
@@ -118,10 +177,10 @@ struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
       for (int k = 0; k < 4; ++k) {
         const int q = 4 * i + k;
         const V bits = B::right_by(group.third[q], line);
-        codes[0][q] = (bytes[k] & low) | (B::template left<2>(bits) & third);
-        codes[1][q] = (B::template right<2>(bytes[k]) & low) | (B::template left<1>(bits) & third);
-        codes[2][q] = (B::template right<4>(bytes[k]) & low) | (bits & third);
-        codes[3][q] = (B::template right<6>(bytes[k]) & low) | (B::template right<1>(bits) & third);
+        codes[0][q] = Base::template two_bits<0>(bytes[k]) | (B::template left<2>(bits) & third);
+        codes[1][q] = Base::template two_bits<1>(bytes[k]) | (B::template left<1>(bits) & third);
+        codes[2][q] = Base::template two_bits<2>(bytes[k]) | (bits & third);
+        codes[3][q] = Base::template two_bits<3>(bytes[k]) | (B::template right<1>(bits) & third);
       }
     }
   }
@@ -134,17 +193,6 @@ struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
     const V first = B::template multiply<4, 4>(codes, x, 0, first_offset);
     const V second = B::template multiply<4, 4>(codes + 4, x, 4, second_offset);
     return Base::add_runs(group.runs + 2 * line, first, second, group.factor, x.scale(), sum);
-  }
-
- private:
-  // Four scales of each column, plus 32.
-  SLUICE_INLINE static void write(V bytes, typename Base::Floats* to) {
-    const V low = B::set1(255);
-    const V middle = B::set1(32);
-    S::store(to[0], B::to_float(B::subtract(bytes & low, middle)));
-    S::store(to[1], B::to_float(B::subtract(B::template right<8>(bytes) & low, middle)));
-    S::store(to[2], B::to_float(B::subtract(B::template right<16>(bytes) & low, middle)));
-    S::store(to[3], B::to_float(B::subtract(B::template right<24>(bytes), middle)));
   }
 };
 
@@ -208,6 +256,39 @@ struct QuantizedQ6K : QuantizedBlocks<B, DType::kQ6K, 8, 4> {
   template <int bits>
   SLUICE_INLINE static F byte(V bytes) {
     return B::to_float(B::template right_signed<24>(B::template left<bits>(bytes)));
+  }
+};
+
+template <class B>
+struct QuantizedIq4Xs : QuantizedBlocks<B, DType::kIq4Xs, 8, 1> {
+  using Base = QuantizedBlocks<B, DType::kIq4Xs, 8, 1>;
+  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
+  using S = typename Base::S;
+  struct Group {
+    alignas(64) typename Base::Floats scales[8];
+  };
+  // A factor, 16 bits with the upper two of each scale, four bytes with the lower four.
+  SLUICE_INLINE static void read_group(const Constants& /*constants*/, const Columns& w,
+                                       Group& group) {
+    V heads[4];
+    B::read_16(w, 0, heads);
+    const F factor = B::halves(heads[0]);
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; ++line) {
+      const V low = B::right_by(heads[1], 4 * line) & B::set1(15);
+      const V upper = B::right_by(heads[0], 12 + 2 * line) & B::set1(0x30);
+      const V scale = B::subtract(low | upper, B::set1(32));
+      S::store(group.scales[line], S::mul(factor, B::to_float(scale)));
+    }
+  }
+  SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
+                                       V (&codes)[1][kLineQuads]) {
+    Base::read_names(w.from(8 + 16 * line), codes[0]);
+  }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+                             F sum) {
+    return Base::add_products(Base::multiply_bytes(codes, x), group.scales[line], x.scale(), sum);
   }
 };
 

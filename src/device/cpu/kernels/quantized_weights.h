@@ -5,15 +5,15 @@
 // of kTogether lines, four along K in each lane. add() is one row of x: sum = fma(float(products of
 // the line), scale of the weight * scale of x, sum), with products of the codes less their zero
 // point. That is taken off by way of the sum of x's codes, in integers. Types with a minimum then
-// add minus that times the scaled sum of x's codes. A scale of 16 elements of Q3_K and Q6_K is part
-// of the integers, which stay below 2^24. Included by kernels_*.cpp only; see simd_avx512.h.
+// add minus that times the scaled sum of x's codes. A scale of 16 elements of Q2_K, Q3_K and Q6_K
+// is part of the integers, which stay below 2^24. Included by kernels_*.cpp only; see
+// simd_avx512.h.
 #pragma once
 
 #include <utility>
 
 #include "device/cpu/kernels/quantized_blocks.h"
 #include "device/cpu/kernels/quantized_k_weights.h"
-#include "device/cpu/kernels/widen_blocks.h"
 
 namespace sluice::kernels {
 
@@ -117,59 +117,18 @@ struct QuantizedQ8 : QuantizedScaled<B, DType::kQ8_0> {
   }
 };
 
-// IQ4_NL and IQ4_XS: codes name one of 16 bytes.
-template <class B, DType dtype>
-struct QuantizedIq4 : QuantizedBlocks<B, dtype, dtype == DType::kIq4Nl ? 4 : 8, 1> {
-  using Base = QuantizedBlocks<B, dtype, dtype == DType::kIq4Nl ? 4 : 8, 1>;
-  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
-  using S = typename Base::S;
-  struct Group {
-    alignas(64) typename Base::Floats scales[Base::kLines];
-  };
-  SLUICE_INLINE static void read_group(const Constants& constants, const Columns& w, Group& group) {
-    V heads[4];
-    if constexpr (dtype == DType::kIq4Nl) {
-      B::template read_heads<Base::kBytes>(constants, w, heads);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) S::store(group.scales[i], B::halves(heads[i]));
-    } else {
-      // A factor, 16 bits with the upper two of each scale, four bytes with the lower four.
-      B::read_16(w, 0, heads);
-      const F factor = B::halves(heads[0]);
-      [&]<int... line>(std::integer_sequence<int, line...>) {
-        (S::store(group.scales[line],
-                  S::mul(factor, B::to_float(B::subtract(
-                                     (B::template right<4 * line>(heads[1]) & B::set1(15)) |
-                                         (upper<line>(heads[0]) & B::set1(0x30)),
-                                     B::set1(32))))),
-         ...);
-      }(std::make_integer_sequence<int, 8>());
-    }
-  }
+template <class B>
+struct QuantizedIq4Nl : QuantizedScaled<B, DType::kIq4Nl> {
+  using Base = QuantizedScaled<B, DType::kIq4Nl>;
+  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
   SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
                                        V (&codes)[1][kLineQuads]) {
-    V bytes[4];
-    if constexpr (dtype == DType::kIq4Nl) {
-      B::read_16(w.from(line * Base::kBytes), 2, bytes);
-    } else {
-      B::read_16(w.from(16 * line), 8, bytes);
-    }
-    Base::split(bytes, codes[0], codes[0] + 4);
-    const __m128i values = iq4_values<!B::kSigned>();
-#pragma GCC unroll 8
-    for (int q = 0; q < kLineQuads; ++q) codes[0][q] = B::look_up(values, codes[0][q]);
+    Base::read_names(w.from(line * Base::kBytes + 2), codes[0]);
   }
   template <class X>
   SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
                              F sum) {
     return Base::add_products(Base::multiply_bytes(codes, x), group.scales[line], x.scale(), sum);
-  }
-
- private:
-  // The upper two bits of a line's scale at their place.
-  template <int line>
-  SLUICE_INLINE static V upper(V head) {
-    return B::template right<12 + 2 * line>(head);
   }
 };
 

@@ -206,6 +206,33 @@ struct BlocksOfQ5K {
   }
 };
 
+struct BlocksOfQ2K {
+  static constexpr DType kDType = DType::kQ2K;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
+    const typename S::F factor = S::set1_f16(block + 80);
+    const typename S::F minimum = S::set1_f16(block + 82);
+    const __m256i low_bits = _mm256_set1_epi8(3);
+    const auto times = [](typename S::F by, int number) {
+      return S::mul(by, S::set1(static_cast<float>(number)));
+    };
+    for (int line = 0; line < 8; ++line) {
+      const __m256i codes =
+          _mm256_and_si256(_mm256_srl_epi16(load_32_bytes(block + 16 + line / 4 * 32),
+                                            _mm_cvtsi32_si128(line % 4 * 2)),
+                           low_bits);
+      const int first = block[2 * line];
+      const int second = block[2 * line + 1];
+      std::uint16_t* const p = to + step * line;
+      S::store_linear(p, _mm256_castsi256_si128(codes), times(factor, first & 15),
+                      times(minimum, first >> 4));
+      S::store_linear(p + 16, _mm256_extracti128_si256(codes, 1), times(factor, second & 15),
+                      times(minimum, second >> 4));
+    }
+  }
+};
+
 struct BlocksOfQ3K {
   static constexpr DType kDType = DType::kQ3K;
   template <class S>
@@ -335,6 +362,7 @@ SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
     case DType::kQ8_0: return f(BlocksOfQ8());
     case DType::kIq4Nl: return f(BlocksOfIq4<DType::kIq4Nl>());
     case DType::kIq4Xs: return f(BlocksOfIq4<DType::kIq4Xs>());
+    case DType::kQ2K: return f(BlocksOfQ2K());
     case DType::kQ3K: return f(BlocksOfQ3K());
     case DType::kQ5K: return f(BlocksOfQ5K());
     case DType::kQ4K: return f(BlocksOfQ4K());

@@ -93,7 +93,7 @@ float multiply_lines(const std::vector<RowCodes>& x, const MatmulSegment& segmen
     std::int64_t codes = 0;
     for (std::size_t k = 0; k < x[i].codes.size(); ++k) {
       products += x[i].codes[k] * line.codes[k];
-      codes += x[i].codes[k];
+      codes += x[i].codes[k] * line.minimum_runs[k / 16];
     }
     sum = std::fma(static_cast<float>(products), line.scale * x[i].scale, sum);
     if (has_minimum(dtype)) {
