@@ -130,14 +130,16 @@ class MatrixFinder {
   }
 
   // Columns may have been quantized in another order than they are stored in; `groups` has the
-  // group of each column then. Groups of -1 mean that there is no order.
+  // group of each column then. A group of -1 means that there is no order, in compressed-tensors.
   Status read_order(const TensorInfo* groups, const PackedMatrix& m) {
     if (groups == nullptr) return {};
     RETURN_IF_ERROR(expect(*groups, StoredDType::kI32, {m.cols}));
     const std::span<const std::byte> bytes = checkpoint_.data(*groups);
     std::vector<std::int32_t> of_column(static_cast<std::size_t>(m.cols));
     std::memcpy(of_column.data(), bytes.data(), bytes.size());
-    if (std::ranges::count(of_column, -1) > 0) return {};
+    const bool may_lack =
+        form_.packing == Packing::kCompressed || form_.packing == Packing::kPlainInt8;
+    if (may_lack && std::ranges::count(of_column, -1) > 0) return {};
     std::vector<std::int32_t> order(of_column.size());
     std::iota(order.begin(), order.end(), 0);
     const auto group_of = [&](std::int32_t column) {

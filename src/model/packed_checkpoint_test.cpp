@@ -207,7 +207,10 @@ TEST(RepackCheckpoint, RefusesWhatNoTypeHolds) {
   EXPECT_THAT(repack_error(tensors, kGptq32), HasSubstr("\"m.weight_order\" is not expected"));
   tensors = gptq_tensors();
   tensors["m.g_idx"].bytes = numbers<std::int32_t>(64, -1);
-  EXPECT_EQ(repack_error(tensors, kGptq32), "no error");
+  EXPECT_THAT(repack_error(tensors, kGptq32), HasSubstr("puts column 0 into group -1"));
+  tensors = compressed_tensors();
+  tensors["m.weight_g_idx"] = {"I32", {64}, numbers<std::int32_t>(64, -1)};
+  EXPECT_EQ(repack_error(tensors, kCompressed32), "no error");
   tensors = gptq_tensors();
   tensors["m.scales"].bytes = numbers<std::uint16_t>(32, 0x7C00);
   EXPECT_THAT(repack_error(tensors, kGptq32),

@@ -73,14 +73,12 @@ constexpr std::size_t size_of(DType dtype) {
 //           of the code. Element: scale * (code - 16).
 //   kQ5_1:  as kQ4_1, with 32 bits before the bytes as in kQ5_0.
 //   kQ8_0:  an F16 scale, 32 codes of 8 bits. Element: scale * code.
-//   kQ2K:   16 bytes, each with a scale (low half) and a minimum of 16 elements, 64 bytes of codes
-//   of
-//           two bits, two F16 factors. Element: factor * scale * code - factor * minimum.
+//   kQ2K:   16 bytes, each with a scale (low half) and a minimum of 16 elements, 64 bytes with the
+//           codes of two bits, two F16 factors. Element: factor * scale * code - factor * minimum.
 //   kQ3K:   32 bytes of the codes' third bits, 64 bytes of their low two bits, 12 bytes of 6-bit
 //           scales of 16 elements each, an F16 factor. Element: factor * (scale - 32) * (code - 4).
 //   kQ4K:   two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements,
-//   128
-//           bytes of codes. Element: factor * scale * code - factor * minimum.
+//           128 bytes of codes. Element: factor * scale * code - factor * minimum.
 //   kQ5K:   as kQ4K, with 32 bytes of the codes' fifth bits before the other codes.
 //   kQ6K:   128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
 //           F16 factor. Element: factor * scale * (code - 32).
