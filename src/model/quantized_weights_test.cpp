@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "model/weight_conversion.h"
 #include "tensor/float8.h"
-#include "tensor/int4.h"
+#include "tensor/gguf_blocks.h"
 
 namespace sluice {
 namespace {
@@ -117,7 +117,7 @@ TEST(QuantizedWeights, Int4HasAScaleForEachBlock) {
       for (std::size_t i = first; i < end; ++i) {
         const float value = values[row * kCols + i];
         const float scale = largest / 8 * 1.001F;
-        ASSERT_NEAR(int4_element(codes, static_cast<std::int64_t>(i)), value,
+        ASSERT_NEAR(block_element(DType::kI4, codes, static_cast<std::int64_t>(i)), value,
                     std::abs(value) > 7 * scale ? scale : scale * 0.51F)
             << row << " " << i;
       }

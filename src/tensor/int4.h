@@ -27,16 +27,6 @@ inline int int4_code(const std::uint8_t* block, std::int64_t place) {
   return (place < 16 ? pair & 15 : pair >> 4) - 8;
 }
 
-// Element `index` of a row of blocks, before it is rounded to BF16.
-inline float int4_element(const void* row, std::int64_t index) {
-  const auto* block = static_cast<const std::uint8_t*>(row) +
-                      index / std::int64_t{kInt4Elements} * std::int64_t{kInt4Bytes};
-  std::uint16_t scale = 0;
-  std::memcpy(&scale, block, sizeof(scale));
-  return f16_to_float(scale) *
-         static_cast<float>(int4_code(block, index % std::int64_t{kInt4Elements}));
-}
-
 // The element of the largest magnitude gets the code 0 and so the value -8 * scale; the others are
 // rounded to the nearest code. REQUIRES: finite elements, of at most 2^18.
 inline Int4Block quantize_int4(std::span<const float, kInt4Elements> values) {

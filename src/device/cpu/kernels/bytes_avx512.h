@@ -145,7 +145,7 @@ struct BytesAvx512 {
     const __mmask64 set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, places), places_of_bits);
     return _mm512_mask_add_epi8(codes, set, codes, set1_byte(16));
   }
-  // Each byte's place in a table of 16 bytes.
+  // Bytes of a table of 16, by their places.
   SLUICE_INLINE static V look_up(__m128i table, V places) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), places);
   }

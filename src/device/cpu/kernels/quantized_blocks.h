@@ -86,12 +86,17 @@ struct QuantizedBlocks {
   // Four bytes of each column, less `zero`, as numbers.
   template <int zero = 0>
   SLUICE_INLINE static void store_bytes(V bytes, Floats* to) {
+    store_bytes<zero>(bytes, to, [](F numbers) { return numbers; });
+  }
+  // The same, changed by `map`.
+  template <int zero = 0, class Map>
+  SLUICE_INLINE static void store_bytes(V bytes, Floats* to, const Map& map) {
     const V low = B::set1(255);
     const V four[] = {bytes & low, B::template right<8>(bytes) & low,
                       B::template right<16>(bytes) & low, B::template right<24>(bytes)};
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      S::store(to[i], B::to_float(zero == 0 ? four[i] : B::subtract(four[i], B::set1(zero))));
+      S::store(to[i], map(B::to_float(zero == 0 ? four[i] : B::subtract(four[i], B::set1(zero)))));
     }
   }
   // 32 bytes whose bits belong to different lines.

@@ -18,7 +18,7 @@ struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
     alignas(64) typename Base::Floats minima[8];  // times -1
     V fifth[kFifth ? kLineQuads : 1];             // a bit for each line
   };
-  // See BlocksOfQ4K::unpack. A factor times an integer of 6 bits is exact.
+  // See unpack_linear(). A factor times an integer of 6 bits is exact.
   SLUICE_INLINE static void read_group(const Constants& /*constants*/, const Columns& w,
                                        Group& group) {
     V heads[4];
@@ -64,13 +64,9 @@ struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
   }
 
  private:
-  // Four integers of each column.
+  // Four bytes of each column, times a factor.
   SLUICE_INLINE static void write(F factor, V bytes, typename Base::Floats* to) {
-    const V low = B::set1(255);
-    S::store(to[0], S::mul(factor, B::to_float(bytes & low)));
-    S::store(to[1], S::mul(factor, B::to_float(B::template right<8>(bytes) & low)));
-    S::store(to[2], S::mul(factor, B::to_float(B::template right<16>(bytes) & low)));
-    S::store(to[3], S::mul(factor, B::to_float(B::template right<24>(bytes))));
+    Base::store_bytes(bytes, to, [&](F numbers) { return S::mul(factor, numbers); });
   }
 };
 

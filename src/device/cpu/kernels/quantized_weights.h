@@ -102,14 +102,11 @@ struct QuantizedLegacy : QuantizedBlocks<B, dtype, 4, 1> {
   }
 };
 
-template <class B>
-struct QuantizedQ8 : QuantizedScaled<B, DType::kQ8_0> {
-  using Base = QuantizedScaled<B, DType::kQ8_0>;
-  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
-  SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
-                                       V (&codes)[1][kLineQuads]) {
-    Base::template read_bytes<!B::kSigned>(w.from(line * Base::kBytes + 2), codes[0]);
-  }
+// Blocks of 32 bytes with a sign.
+template <class B, DType dtype>
+struct QuantizedBytes : QuantizedScaled<B, dtype> {
+  using Base = QuantizedScaled<B, dtype>;
+  using typename Base::F, typename Base::Group, typename Base::V;
   template <class X>
   SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
                              F sum) {
@@ -118,17 +115,22 @@ struct QuantizedQ8 : QuantizedScaled<B, DType::kQ8_0> {
 };
 
 template <class B>
-struct QuantizedIq4Nl : QuantizedScaled<B, DType::kIq4Nl> {
-  using Base = QuantizedScaled<B, DType::kIq4Nl>;
-  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
+struct QuantizedQ8 : QuantizedBytes<B, DType::kQ8_0> {
+  using Base = QuantizedBytes<B, DType::kQ8_0>;
+  using typename Base::Columns, typename Base::Group, typename Base::V;
+  SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
+                                       V (&codes)[1][kLineQuads]) {
+    Base::template read_bytes<!B::kSigned>(w.from(line * Base::kBytes + 2), codes[0]);
+  }
+};
+
+template <class B>
+struct QuantizedIq4Nl : QuantizedBytes<B, DType::kIq4Nl> {
+  using Base = QuantizedBytes<B, DType::kIq4Nl>;
+  using typename Base::Columns, typename Base::Group, typename Base::V;
   SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
                                        V (&codes)[1][kLineQuads]) {
     Base::read_names(w.from(line * Base::kBytes + 2), codes[0]);
-  }
-  template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
-                             F sum) {
-    return Base::add_products(Base::multiply_bytes(codes, x), group.scales[line], x.scale(), sum);
   }
 };
 

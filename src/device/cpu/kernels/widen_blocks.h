@@ -123,22 +123,52 @@ struct BlocksOfQ8 {
   }
 };
 
+// The 6-bit scales of the 8 groups, then their minima, from 12 bytes: four at a time.
+SLUICE_INLINE static void unpack_linear(const std::uint8_t* packed, std::uint32_t* words) {
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  std::uint32_t third = 0;
+  __builtin_memcpy(&first, packed, 4);
+  __builtin_memcpy(&second, packed + 4, 4);
+  __builtin_memcpy(&third, packed + 8, 4);
+  words[0] = first & 0x3F3F3F3FU;
+  words[1] = (third & 0x0F0F0F0FU) | (first >> 6 & 0x03030303U) << 4;
+  words[2] = second & 0x3F3F3F3FU;
+  words[3] = (third >> 4 & 0x0F0F0F0FU) | (second >> 6 & 0x03030303U) << 4;
+}
+
+// The scales and minima of a block of Q4_K or Q5_K, from what unpack_linear() made.
+template <class S>
+class LinearScales {
+ public:
+  using F = typename S::F;
+  SLUICE_INLINE LinearScales(const std::uint8_t* block, const std::uint32_t* words)
+      : factor_(S::set1_f16(block)), minimum_(S::set1_f16(block + 2)) {
+    __builtin_memcpy(integers_, words, sizeof(integers_));
+  }
+  SLUICE_INLINE F scale(int group) const { return times(factor_, integers_[group]); }
+  SLUICE_INLINE F minimum(int group) const { return times(minimum_, integers_[8 + group]); }
+
+ private:
+  SLUICE_INLINE static F times(F factor, std::uint8_t integer) {
+    return S::mul(factor, S::set1(static_cast<float>(integer)));
+  }
+  F factor_;
+  F minimum_;
+  std::uint8_t integers_[16];  // scales of the groups, then minima
+};
+
 struct BlocksOfQ4K {
   static constexpr DType kDType = DType::kQ4K;
   template <class S>
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t step = 32) {
     std::uint32_t words[4];
-    unpack(block + 4, words);
+    unpack_linear(block + 4, words);
     if constexpr (requires { S::store_linear_groups(to, step, block + 16, block, words); }) {
       return S::store_linear_groups(to, step, block + 16, block, words);
     }
-    std::uint8_t scales[8];
-    std::uint8_t minima[8];
-    __builtin_memcpy(scales, words, 8);
-    __builtin_memcpy(minima, words + 2, 8);
-    const typename S::F factor = S::set1_f16(block);
-    const typename S::F minimum = S::set1_f16(block + 2);
+    const LinearScales<S> scales(block, words);
     const __m256i nibble = _mm256_set1_epi8(15);
     for (int pair = 0; pair < 4; ++pair) {
       const __m256i codes = load_32_bytes(block + 16 + 32 * pair);
@@ -147,25 +177,10 @@ struct BlocksOfQ4K {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * pair + half;
-        S::store_linear(to + step * group, halves[half],
-                        S::mul(factor, S::set1(static_cast<float>(scales[group]))),
-                        S::mul(minimum, S::set1(static_cast<float>(minima[group]))));
+        S::store_linear(to + step * group, halves[half], scales.scale(group),
+                        scales.minimum(group));
       }
     }
-  }
-
-  // The 6-bit scales of the 8 groups, then their minima, from 12 bytes: four at a time.
-  SLUICE_INLINE static void unpack(const std::uint8_t* packed, std::uint32_t* words) {
-    std::uint32_t first = 0;
-    std::uint32_t second = 0;
-    std::uint32_t third = 0;
-    __builtin_memcpy(&first, packed, 4);
-    __builtin_memcpy(&second, packed + 4, 4);
-    __builtin_memcpy(&third, packed + 8, 4);
-    words[0] = first & 0x3F3F3F3FU;
-    words[1] = (third & 0x0F0F0F0FU) | (first >> 6 & 0x03030303U) << 4;
-    words[2] = second & 0x3F3F3F3FU;
-    words[3] = (third >> 4 & 0x0F0F0F0FU) | (second >> 6 & 0x03030303U) << 4;
   }
 };
 
@@ -175,13 +190,8 @@ struct BlocksOfQ5K {
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t step = 32) {
     std::uint32_t words[4];
-    BlocksOfQ4K::unpack(block + 4, words);
-    std::uint8_t scales[8];
-    std::uint8_t minima[8];
-    __builtin_memcpy(scales, words, 8);
-    __builtin_memcpy(minima, words + 2, 8);
-    const typename S::F factor = S::set1_f16(block);
-    const typename S::F minimum = S::set1_f16(block + 2);
+    unpack_linear(block + 4, words);
+    const LinearScales<S> scales(block, words);
     const __m256i high = load_32_bytes(block + 16);
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i fifth = _mm256_set1_epi8(16);
@@ -196,8 +206,8 @@ struct BlocksOfQ5K {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * pair + half;
-        const auto scale = S::mul(factor, S::set1(static_cast<float>(scales[group])));
-        const auto least = S::mul(minimum, S::set1(static_cast<float>(minima[group])));
+        const auto scale = scales.scale(group);
+        const auto least = scales.minimum(group);
         std::uint16_t* const p = to + step * group;
         S::store_linear(p, _mm256_castsi256_si128(halves[half]), scale, least);
         S::store_linear(p + 16, _mm256_extracti128_si256(halves[half], 1), scale, least);
