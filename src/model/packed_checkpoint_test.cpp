@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -218,6 +219,16 @@ TEST(RepackCheckpoint, RefusesWhatNoTypeHolds) {
   tensors = compressed_tensors();
   tensors["m.weight_scale"].bytes = numbers<std::uint16_t>(32, 0x2001);
   EXPECT_THAT(repack_error(tensors, kCompressed32), HasSubstr("which F16 does not hold exactly"));
+  WeightPacking with_zeros = kCompressed32;
+  with_zeros.zero_points = true;
+  tensors = compressed_tensors();
+  tensors["m.weight_zero_point"] = {"I8", {16, 2}, numbers<std::int8_t>(32, 7)};
+  EXPECT_EQ(repack_error(tensors, with_zeros), "no error");
+  for (const int zero : {8, -9}) {
+    tensors["m.weight_zero_point"].bytes = numbers(32, static_cast<std::int8_t>(zero));
+    EXPECT_THAT(repack_error(tensors, with_zeros),
+                HasSubstr(fmt::format("\"m\": a zero point is {}; expected -8 to 7", zero)));
+  }
   tensors = gptq_tensors();
   tensors["m.scales"] = {"F16", {4, 16}, numbers<std::uint16_t>(64, 0x3C00)};
   tensors["m.qzeros"] = {"I32", {4, 2}, numbers<std::uint32_t>(8, 0x77777777)};

@@ -195,7 +195,8 @@ bool is_exact_in_f16(float value) { return f16_to_float(float_to_f16(value)) == 
 
 // Properties of all scales and zero points of a matrix.
 struct Findings {
-  bool centered = true;  // every zero point is half of the range
+  bool centered = true;           // every zero point is half of the range
+  std::optional<int> not_a_code;  // a zero point
   std::optional<float> not_finite;
   std::optional<float> not_f16;
 };
@@ -208,7 +209,10 @@ Findings look_at(const PackedMatrix& m) {
       const float scale = m.scale(row, group);
       if (!std::isfinite(scale)) found.not_finite = scale;
       if (!is_exact_in_f16(scale)) found.not_f16 = scale;
-      if (!m.zeros.empty() && m.zero(row, group) != half) found.centered = false;
+      if (m.zeros.empty()) continue;
+      const int zero = m.zero(row, group);
+      if (zero != half) found.centered = false;
+      if (zero < 0 || zero >= 2 * half) found.not_a_code = zero;
     }
   }
   return found;
@@ -247,6 +251,11 @@ Result<DType> block_type(const PackedMatrix& matrix) {
   if (found.not_finite) {
     return invalid_argument(
         fmt::format("a scale is {}; expected a finite number", *found.not_finite));
+  }
+  if (found.not_a_code) {
+    const int codes = 1 << matrix.form.bits;
+    return invalid_argument(fmt::format("a zero point is {}; expected {} to {}",
+                                        *found.not_a_code - codes / 2, -codes / 2, codes / 2 - 1));
   }
   const std::int64_t group = matrix.group();
   const bool whole = matrix.groups() == 1;

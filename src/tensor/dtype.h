@@ -88,7 +88,8 @@ constexpr std::size_t size_of(DType dtype) {
 //           factor * (scale - 32) * value.
 //
 // kU4G32, kU4G128 and kU8G128 hold groups of 32 and 128 codes with a zero point, as other tools
-// quantize (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero).
+// quantize (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero), with a zero point
+// that is a code, too.
 //   kU4G32:  an F16 scale, a byte with the zero point, 16 bytes of codes in the order of kI4.
 //   kU4G128: an F32 scale, a byte with the zero point, 32 words of 16 bits (little-endian). Word j
 //            holds the codes of elements j, 32 + j, 64 + j and 96 + j, from its low bits to its
