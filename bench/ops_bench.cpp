@@ -11,9 +11,8 @@
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
-// Weights in blocks have of_vnni or of_avx_vnni where their inputs are quantized, and else the unit
-// of BF16, to which they are widened. avx2 and avx512 have no unit for products of bytes: they have
-// of_fma, and may exceed it.
+// Weights in blocks have of_vnni or of_avx_vnni, with tile registers too. avx2 and avx512 have no
+// unit for products of bytes: they have of_fma, and may exceed it.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -163,8 +162,7 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
                              ? MathUnit::kAvxInt8Quads
                              : MathUnit::kInt8Quads;
   if (w_type == DType::kI8) return fastest({quads, MathUnit::kAmxInt8});
-  static const bool kBlocksAsBf16 = make_device(1)->traits().blocks_as_bf16;
-  if (is_blocks(w_type) && !kBlocksAsBf16) return fastest({quads});
+  if (is_blocks(w_type)) return fastest({quads});
   // Weights in other types are widened to BF16.
   if (x_type == DType::kBF16 && name != "avx2_vnni" && name != "avx512_vnni" &&
       name != "avx512_bf16_fma") {

@@ -54,15 +54,12 @@ struct DeviceTraits {
   bool fast_bf16 = false;
   // Matmuls with FP8 weights take BF16 inputs, and round the weights times their scales to BF16.
   bool fp8_as_bf16 = false;
-  // Matmuls with weights in blocks round these to BF16; elsewhere the matmul quantizes its inputs
-  // (MatmulParams).
-  bool blocks_as_bf16 = false;
   // Why weights cannot be in FP8, and in INT8 or blocks (INT4, types of GGUF files), here; empty
   // where they can.
   std::string no_fp8;
   std::string no_integers;
   // Dtype of the inputs of a matmul with weights of this dtype. The matmul itself quantizes the
-  // inputs of weights in INT8, and those of weights in blocks unless blocks_as_bf16.
+  // inputs of weights in INT8 and in blocks.
   DType matmul_input_dtype(DType weights, DType others = DType::kF32) const {
     if (weights == DType::kF8E4M3 && f16_inputs) weights = others;
     if (is_blocks(weights)) return DType::kBF16;

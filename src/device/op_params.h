@@ -103,9 +103,8 @@ struct MatmulSegment {
 };
 // Weights in FP8, times their scales, are rounded to BF16 where DeviceTraits::fp8_as_bf16.
 //
-// Weights in blocks take x in BF16. Where DeviceTraits::blocks_as_bf16, they are rounded to BF16
-// and multiplied like weights in BF16, with the same bits. Elsewhere each line of 32 elements along
-// K of a row of x is quantized as for weights in INT8, with a scale of its own. A line of the
+// Weights in blocks take x in BF16. Each line of 32 elements along K of a row of x is quantized as
+// for weights in INT8, with a scale of its own. A line of the
 // weight has integer codes, a scale and, if has_minimum(), a minimum and a whole number for each 16
 // elements (block_line() in tensor/gguf_blocks.h). The sum of products of codes is exact; then, for
 // each line in order, from sum = 0: sum = fma(float(products), scale of the weight * scale of x,

@@ -1,5 +1,5 @@
-// Matrix products with weights in blocks whose inputs are quantized: every instruction set that has
-// them must compute the bits that MatmulParams defines, at every number of rows.
+// Matrix products with weights in blocks: every instruction set must compute the bits that
+// MatmulParams defines, at every number of rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,6 +61,7 @@ QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, st
     if (dtype == DType::kU4G128 || dtype == DType::kU8G128) {
       const auto scale = static_cast<float>(rng.uniform() - 0.5);
       std::memcpy(bytes, &scale, sizeof(scale));
+      if (dtype == DType::kU4G128) bytes[4] &= 15;
       if (largest) bytes[4] = 0;
     } else if (dtype == DType::kQ6K) {
       limit(208);
@@ -82,7 +83,11 @@ QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, st
       // Codes that name -127.
       if (dtype == DType::kIq4Nl && largest) std::fill_n(bytes + 2, 16, std::uint8_t{0});
       if (dtype == DType::kIq4Xs && largest) std::fill_n(bytes + 2, 134, std::uint8_t{0});
-      if (dtype == DType::kU4G32 && largest) bytes[2] = 255;
+      if (dtype == DType::kU4G32) bytes[2] &= 15;
+      if (dtype == DType::kU4G32 && largest) {
+        std::fill_n(bytes + 3, 16, std::uint8_t{0});
+        bytes[2] = 15;
+      }
       if (dtype == DType::kI4 && largest) std::fill_n(bytes + 2, 16, std::uint8_t{0});
     }
   }
@@ -156,7 +161,6 @@ void MatmulQuantizedTest::check(DType dtype, const MatmulShape& shape, bool with
 }
 
 TEST_P(MatmulQuantizedTest, HasTheDefinedBits) {
-  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(1);
   for (const DType dtype : kBlockDTypes) {
     for (std::int64_t rows = 1; rows <= 70; rows += rows < 36 ? 1 : 7) {
@@ -178,7 +182,6 @@ TEST_P(MatmulQuantizedTest, HasTheDefinedBits) {
 
 // More rows than are packed at once, and several pieces of columns.
 TEST_P(MatmulQuantizedTest, ManyRowsHaveTheDefinedBits) {
-  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow";
   SplitMix64 rng(2);
   for (const DType dtype : kBlockDTypes) {
@@ -190,7 +193,6 @@ TEST_P(MatmulQuantizedTest, ManyRowsHaveTheDefinedBits) {
 
 // Codes and sums as large as they can be: those of 16 bits do not overflow.
 TEST_P(MatmulQuantizedTest, TheLargestCodesDoNotOverflow) {
-  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(3);
   for (const DType dtype : kBlockDTypes) {
     for (const std::int64_t rows : {1, 5, 20}) {
@@ -203,7 +205,6 @@ TEST_P(MatmulQuantizedTest, TheLargestCodesDoNotOverflow) {
 
 // A block with NaN or infinity makes the row's results NaN, and no other row's.
 TEST_P(MatmulQuantizedTest, RowsOfZerosTinyAndBadNumbers) {
-  if (device_->traits().blocks_as_bf16) GTEST_SKIP() << "widens: see matmul_blocks_test";
   SplitMix64 rng(4);
   constexpr std::int64_t kCols = 19;
   for (const DType dtype : kBlockDTypes) {

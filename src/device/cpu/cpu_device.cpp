@@ -237,7 +237,6 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
     ops = std::make_unique<FastOps>(*pool, *kernels);
     traits.fast_bf16 = kernels->packed_matmul != nullptr;
     traits.fp8_as_bf16 = kernels->matmul_bf16_f8 != nullptr;
-    traits.blocks_as_bf16 = kernels->quantized_matmul == nullptr;
   }
   return std::unique_ptr<Device>(
       std::make_unique<CpuDevice>(*pool, std::move(own_pool), std::move(ops), std::move(traits)));

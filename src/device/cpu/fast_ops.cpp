@@ -42,9 +42,7 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
       std::align_val_t{64}) float[static_cast<std::size_t>(kernels::kManyFloats * pool.size())]);
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
   ordered_.reset(new (std::align_val_t{64}) std::uint16_t[kOrderedElements]);
-  if (kernels_.quantized_matmul != nullptr) {
-    lines_.reset(new (std::align_val_t{64}) std::uint8_t[kLineBytes]);
-  }
+  lines_.reset(new (std::align_val_t{64}) std::uint8_t[kLineBytes]);
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
   if (kernels_.packed_matmul == nullptr) return;
@@ -139,13 +137,10 @@ void FastOps::execute(const MatmulParams& p) {
   if (std::ranges::any_of(used, [](const MatmulSegment& s) { return s.order != nullptr; })) {
     return multiply_ordered(p, rows);
   }
-  if (kernels_.quantized_matmul != nullptr) {
-    const auto in_blocks =
-        std::count_if(p.segments, p.segments + p.num_segments,
-                      [](const MatmulSegment& segment) { return is_blocks(segment.weight.dtype); });
-    if (in_blocks == p.num_segments) return multiply_lines(p, rows);
-    if (in_blocks > 0) return multiply_each(p);
-  }
+  const auto in_blocks = std::ranges::count_if(
+      used, [](const MatmulSegment& segment) { return is_blocks(segment.weight.dtype); });
+  if (in_blocks == p.num_segments) return multiply_lines(p, rows);
+  if (in_blocks > 0) return multiply_each(p);
   if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
   if (std::all_of(p.segments, p.segments + p.num_segments, [&](const MatmulSegment& segment) {
         return packs(p.x.dtype, segment.weight.dtype, rows);

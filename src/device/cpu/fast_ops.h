@@ -114,8 +114,7 @@ class FastOps final : public OpsBase<FastOps> {
   // Rows of x whose columns are in the order of a weight, in parts.
   static constexpr std::int64_t kOrderedElements = 4 << 20;
   std::unique_ptr<std::uint16_t[], FreeAligned> ordered_;
-  // Lines of x in INT8, packed, in parts of at most kPackedRows. Empty where weights in blocks are
-  // widened.
+  // Lines of x in INT8, packed, in parts of at most kPackedRows.
   static constexpr std::int64_t kLineBytes = 8 << 20;
   std::unique_ptr<std::uint8_t[], FreeAligned> lines_;
   // Packed rows of x, in parts of at most kPackedRows; sums of each worker. Empty where rows are

@@ -25,7 +25,8 @@ inline constexpr std::int64_t kCodeAlignment = 64;
 inline constexpr std::int64_t kLineElements = 32;
 inline constexpr std::int64_t kLineRowBytes = 52;
 
-// A tile of columns of a weight in blocks or FP8, widened: at most 6 columns of the largest depth.
+// A tile of columns of a weight in FP8, widened: at most 6 columns of the largest depth. Weights in
+// blocks use it on tile registers.
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
 
 // Scratch memory of products of many rows (matmul_many.h), in floats: widened rows of x, one pass
@@ -148,8 +149,7 @@ struct KernelTable {
   MatmulKernel matmul_bf16_bf16;
   MatmulKernel matmul_bf16_f8;  // null where products with FP8 take x in F32
   MatmulKernel matmul_i8_i8;
-  // Products of x packed by pack_lines with weights in blocks, by dtype of the weight. Null where
-  // packed_matmul multiplies these.
+  // Products of x packed by pack_lines with weights in blocks, by dtype of the weight.
   MatmulKernel (*quantized_matmul)(DType weight);
   // Products of x in BF16 whose rows were packed, by dtype of the weight: a null function, or a
   // null kernel, where rows are taken as they are.

@@ -2,6 +2,7 @@
 // Products of x in BF16 run on tile registers; their bits differ from those of AVX-512.
 #include "device/cpu/kernels/attention_tiles.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul_line_tiles.h"
 #include "device/cpu/kernels/matmul_tiles.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
 #include "device/cpu/kernels/tile_weights.h"
@@ -9,32 +10,41 @@
 namespace sluice::kernels {
 namespace {
 
-template <class Blocks>
-constexpr MatmulKernel kOfBlocks = matmul_tiles<Widened<Blocks, Avx512Bf16>>;
+// Fewer rows are multiplied faster without tile registers: codes are read once for all rows here,
+// and then again for each tile of them.
+constexpr int kLeastTileRows = kTileRows + 1;
+
+template <class W>
+void matmul_line_tiles(const MatmulPiece& p) {
+  const MatmulKernel few = avx512_bf16_kernels().quantized_matmul(W::kDType);
+  const std::int32_t rows = p.row_end;
+  const int tiles = rows < kLeastTileRows ? 0 : LineTiles<W>::tiles_of(rows);
+  if (tiles == 0) return few(p);
+  MatmulPiece part = p;
+  part.row_end = rows < tiles * kTileRows ? rows : tiles * kTileRows;
+  LineTiles<W>(p).run(tiles);
+  if (p.bias != nullptr) add_bias<Avx512>(part);
+  if (part.row_end == rows) return;
+  part.x = QuantizedInput<kTileRows>(p.x, p.depth, rows).tile(tiles);
+  part.out += part.row_end * p.out_stride;
+  part.row_end = rows - part.row_end;
+  few(part);
+}
 
 MatmulKernel packed_matmul(DType weight) {
   switch (weight) {
     case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
     case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledResult>;
     case DType::kF8E4M3: return matmul_tiles<WidenedF8<Avx512Bf16>>;
-    case DType::kI4: return kOfBlocks<BlocksOfI4>;
-    case DType::kQ4_1: return kOfBlocks<BlocksOfLegacy<DType::kQ4_1>>;
-    case DType::kQ5_0: return kOfBlocks<BlocksOfLegacy<DType::kQ5_0>>;
-    case DType::kQ5_1: return kOfBlocks<BlocksOfLegacy<DType::kQ5_1>>;
-    case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
-    case DType::kIq4Nl: return kOfBlocks<BlocksOfIq4<DType::kIq4Nl>>;
-    case DType::kIq4Xs: return kOfBlocks<BlocksOfIq4<DType::kIq4Xs>>;
-    case DType::kQ2K: return kOfBlocks<BlocksOfQ2K>;
-    case DType::kQ3K: return kOfBlocks<BlocksOfQ3K>;
-    case DType::kQ5K: return kOfBlocks<BlocksOfQ5K>;
-    case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;
-    case DType::kQ6K: return kOfBlocks<BlocksOfQ6K>;
-    case DType::kU4G32: return kOfBlocks<BlocksOfU4G32>;
-    case DType::kU4G128: return kOfBlocks<BlocksOfU4G128>;
-    case DType::kU8G128: return kOfBlocks<BlocksOfU8G128>;
     default: return nullptr;
   }
 }
+
+// For quantized_matmul() of matmul_quantized.h.
+template <class W>
+struct ManyOnTiles {
+  static constexpr MatmulKernel kKernel = matmul_line_tiles<W>;
+};
 
 }  // namespace
 
@@ -48,8 +58,7 @@ const KernelTable& amx_kernels() {
     table.packed_from = 1;
     table.pass = 0;
     table.packed_cols = 2 * kPackedTile;
-    // Tile registers multiply widened weights faster than lines of codes.
-    table.quantized_matmul = nullptr;
+    table.quantized_matmul = quantized_matmul<BytesOfTiles, ManyOnTiles>;
     return table;
   }();
   return kTable;

@@ -142,7 +142,16 @@ struct QuantizedTile {
     for (int q = 0; q < kLineQuads; ++q) of_line[q] = codes[q];
 #pragma GCC unroll 16
     for (int r = 0; r < width; ++r) {
-      sums[r] = W::add(group, line, of_line, InputLine<width>(x + 4 * r), sums[r]);
+      const InputLine<width> of_row(x, r);
+      constexpr int kRunQuads = kLineQuads / W::kRuns;
+      F products[W::kRuns];
+#pragma GCC unroll 2
+      for (int run = 0; run < W::kRuns; ++run) {
+        products[run] = B::to_float(B::template multiply<W::kBits, kRunQuads>(
+            of_line + run * kRunQuads, of_row, run * kRunQuads,
+            W::offset(group, line, run, of_row)));
+      }
+      sums[r] = W::add(group, line, products, of_row, sums[r]);
     }
     x += width * kLineRowBytes;
   }
@@ -185,25 +194,30 @@ void matmul_quantized(const MatmulPiece& p) {
   if (p.bias != nullptr) add_bias<S>(p);
 }
 
-// The kernel for a weight's dtype, or null.
-template <class B>
+template <class W>
+struct QuantizedKernel {
+  static constexpr MatmulKernel kKernel = matmul_quantized<typename W::Bytes, W>;
+};
+
+// The kernel for a weight's dtype, or null. `Kernel`: of a type of weights.
+template <class B, template <class> class Kernel = QuantizedKernel>
 MatmulKernel quantized_matmul(DType weight) {
   switch (weight) {
-    case DType::kI4: return matmul_quantized<B, QuantizedI4<B>>;
-    case DType::kQ4_1: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ4_1>>;
-    case DType::kQ5_0: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_0>>;
-    case DType::kQ5_1: return matmul_quantized<B, QuantizedLegacy<B, DType::kQ5_1>>;
-    case DType::kQ8_0: return matmul_quantized<B, QuantizedQ8<B>>;
-    case DType::kIq4Nl: return matmul_quantized<B, QuantizedIq4Nl<B>>;
-    case DType::kIq4Xs: return matmul_quantized<B, QuantizedIq4Xs<B>>;
-    case DType::kQ2K: return matmul_quantized<B, QuantizedQ2K<B>>;
-    case DType::kQ3K: return matmul_quantized<B, QuantizedQ3K<B>>;
-    case DType::kQ4K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ4K>>;
-    case DType::kQ5K: return matmul_quantized<B, QuantizedLinearK<B, DType::kQ5K>>;
-    case DType::kQ6K: return matmul_quantized<B, QuantizedQ6K<B>>;
-    case DType::kU4G32: return matmul_quantized<B, QuantizedU4G32<B>>;
-    case DType::kU4G128: return matmul_quantized<B, QuantizedU4G128<B>>;
-    case DType::kU8G128: return matmul_quantized<B, QuantizedU8G128<B>>;
+    case DType::kI4: return Kernel<QuantizedI4<B>>::kKernel;
+    case DType::kQ4_1: return Kernel<QuantizedLegacy<B, DType::kQ4_1>>::kKernel;
+    case DType::kQ5_0: return Kernel<QuantizedLegacy<B, DType::kQ5_0>>::kKernel;
+    case DType::kQ5_1: return Kernel<QuantizedLegacy<B, DType::kQ5_1>>::kKernel;
+    case DType::kQ8_0: return Kernel<QuantizedQ8<B>>::kKernel;
+    case DType::kIq4Nl: return Kernel<QuantizedIq4Nl<B>>::kKernel;
+    case DType::kIq4Xs: return Kernel<QuantizedIq4Xs<B>>::kKernel;
+    case DType::kQ2K: return Kernel<QuantizedQ2K<B>>::kKernel;
+    case DType::kQ3K: return Kernel<QuantizedQ3K<B>>::kKernel;
+    case DType::kQ4K: return Kernel<QuantizedLinearK<B, DType::kQ4K>>::kKernel;
+    case DType::kQ5K: return Kernel<QuantizedLinearK<B, DType::kQ5K>>::kKernel;
+    case DType::kQ6K: return Kernel<QuantizedQ6K<B>>::kKernel;
+    case DType::kU4G32: return Kernel<QuantizedU4G32<B>>::kKernel;
+    case DType::kU4G128: return Kernel<QuantizedU4G128<B>>::kKernel;
+    case DType::kU8G128: return Kernel<QuantizedU8G128<B>>::kKernel;
     default: return nullptr;
   }
 }

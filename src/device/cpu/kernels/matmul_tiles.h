@@ -1,6 +1,6 @@
 // Matmul on tile registers (AMX). 16 rows of the weight by 64 bytes along K are the left operand,
 // where they lie in the checkpoint: nothing is repacked but x, once for each op (pack_rows).
-// Weights in blocks are widened to BF16 in scratch memory, in the cache. A result has columns of
+// Weights in FP8 are widened to BF16 in scratch memory, in the cache. A result has columns of
 // `out` as its rows and is transposed when it is stored.
 //
 // With many tokens, the results of one block are transposed and stored beside the steps of the next
@@ -162,7 +162,6 @@ class TileMatmul {
   // their stores are done, and memory is read while others are multiplied.
   template <int rights>
   void few() const {
-    if constexpr (Weight::kInPairs) return few_in_pairs<rights>();
     int buffer = 0;
     FewPass pass = few_pass(p_.col_begin, 0, buffer);
     while (pass.col < p_.col_end) {
@@ -186,57 +185,6 @@ class TileMatmul {
       if (end == p_.depth) store_sums<rights>(pass.col);
       pass = next;
     }
-  }
-
-  // Two tiles along K of a weight in scratch memory that wait to be multiplied, or one.
-  struct Pair {
-    std::int64_t col = 0;
-    std::int64_t k = 0;
-    int tiles = 0;
-    const std::uint8_t* left = nullptr;
-  };
-
-  // The same for a weight that is widened in pairs of tiles. A pair is multiplied while the next
-  // one is written, half of it before each tile, so that both units have work. Two pairs have no
-  // line in common modulo 4 KiB: loads would wait for the stores of such lines.
-  template <int rights>
-  void few_in_pairs() const {
-    constexpr int kHalf = kTileRows / 2;
-    constexpr int kPairs = Weight::kRunBlocks / 2;
-    auto* const scratch = reinterpret_cast<std::uint8_t*>(p_.scratch);
-    std::int64_t to = 0;
-    Pair pair;
-    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kTileRows) {
-      for (std::int64_t k = 0; k < p_.depth; k += Weight::kRunElements) {
-        const typename Weight::Run run(p_, col, count_of(col, kTileRows), k);
-        const auto put = [&](auto i) {
-          run.put_rows(i, 0, kHalf, scratch + to);
-          multiply_tile<rights>(pair, 0);
-          run.put_rows(i, kHalf, kTileRows, scratch + to);
-          multiply_tile<rights>(pair, 1);
-          pair = {col, k + 2 * i * kTileDepth, run.tiles(i), scratch + to};
-          to = 2 * kTileBytes - to;
-        };
-        if (run.pairs() == kPairs) {
-          repeat<kPairs>(put);
-        } else {
-          for (int i = 0; i < run.pairs(); ++i) put(i);
-        }
-      }
-    }
-    multiply_tile<rights>(pair, 0);
-    multiply_tile<rights>(pair, 1);
-  }
-
-  // One tile of a pair, if there is one. The last one of a row stores the sums.
-  template <int rights>
-  SLUICE_INLINE void multiply_tile(const Pair& pair, int tile) const {
-    const std::int64_t k = pair.k + tile * kTileDepth;
-    if (tile >= pair.tiles) return;
-    if (k == 0) repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
-    multiply<1, rights>({pair.left + tile * kTileBytes, kTileRowBytes, 0}, x_tiles(0, k), 1, {},
-                        [] {});
-    if (k + kTileDepth >= p_.depth) store_sums<rights>(pair.col);
   }
 
   template <int rights>

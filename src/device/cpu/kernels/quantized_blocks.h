@@ -2,6 +2,7 @@
 // and how products of codes become sums. Included by quantized_*.h only; see quantized_weights.h.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "device/cpu/kernels/quantized_input.h"
@@ -47,9 +48,12 @@ class ColumnsOfBytes {
   std::int64_t triple_;
 };
 
-// Shared by the types.
-template <class B, DType dtype, int lines, int together>
+// Shared by the types. Codes have `code_bits` bits and a `zero_point`, a power of two or none. A
+// line has one or two `runs` of elements whose products are added up alone.
+template <class B, DType dtype, int lines, int together, int code_bits, int zero_point = 0,
+          int runs = 1>
 struct QuantizedBlocks {
+  using Bytes = B;
   using S = typename B::Simd;
   using F = typename S::F;
   using V = typename B::V;
@@ -59,15 +63,45 @@ struct QuantizedBlocks {
   static constexpr std::int64_t kBytes = block_of(dtype).bytes;
   static constexpr int kLines = lines;
   static constexpr int kTogether = together;
+  static constexpr int kBits = code_bits;
+  static constexpr int kRuns = runs;
+  // Whether codes less their zero points are bytes with a sign.
+  static constexpr bool kCentered = true;
   using Numbers = std::int32_t[B::kCols];
   using Floats = float[B::kCols];
 
-  SLUICE_INLINE static F add_products(V products, const Floats& scales, float x_scale, F sum) {
-    return S::fma(B::to_float(products), S::mul(S::load(scales), S::set1(x_scale)), sum);
+  // Products of codes of a run are too large by this, times -1.
+  template <class Group, class X>
+  SLUICE_INLINE static V offset(const Group& /*group*/, int /*line*/, int run, const X& x) {
+    constexpr int kLog = std::bit_width(static_cast<unsigned>(zero_point)) - 1;
+    if constexpr (zero_point == 0) {
+      return B::set1(0);
+    } else if constexpr (runs == 1) {
+      return B::template left<kLog>(B::set1(x.minus_sum()));
+    } else {
+      // These are for codes less 32.
+      const V offset = B::set1(run == 0 ? x.first_offset() : x.second_offset());
+      if constexpr (zero_point == 32) return offset;
+      return B::template right_signed<5 - kLog>(offset);
+    }
+  }
+  // The zero points of a line, for its bytes.
+  template <class Group>
+  SLUICE_INLINE static V zeros(const Group& /*group*/, int /*line*/) {
+    return B::set1_byte(zero_point);
+  }
+
+  SLUICE_INLINE static F add_products(F products, const Floats& scales, float x_scale, F sum) {
+    return S::fma(products, S::mul(S::load(scales), S::set1(x_scale)), sum);
   }
   template <class X>
   SLUICE_INLINE static F add_minimum(const Floats& minus_minima, const X& x, F sum) {
     return S::fma(S::load(minus_minima), S::set1(x.scaled_sum()), sum);
+  }
+  // Numbers below 256, in each byte of their lanes.
+  SLUICE_INLINE static V in_all_bytes(V numbers) {
+    const V two = numbers | B::template left<8>(numbers);
+    return two | B::template left<16>(two);
   }
   // 16 bytes of nibbles: the low halves, then the high ones.
   SLUICE_INLINE static void split(const V (&bytes)[4], V* low, V* high) {
@@ -112,18 +146,12 @@ struct QuantizedBlocks {
 #pragma GCC unroll 8
     for (int q = 0; q < kLineQuads; ++q) codes[q] = B::look_up(values, codes[q]);
   }
-  // Bytes with a sign, read with 128 added where they are not multiplied with one.
-  template <class X>
-  SLUICE_INLINE static V multiply_bytes(const V (&codes)[kLineQuads], const X& x) {
-    const V offset = B::kSigned ? B::set1(0) : B::template left<7>(B::set1(x.minus_sum()));
-    return B::template multiply<8, 8>(codes, x, 0, offset);
-  }
   // Products of two runs of 16 elements, which have scales in integers.
-  SLUICE_INLINE static F add_runs(const Floats* runs, V first, V second, const Floats& factor,
-                                  float x_scale, F sum) {
-    const F products =
-        S::fma(B::to_float(second), S::load(runs[1]), S::mul(B::to_float(first), S::load(runs[0])));
-    return S::fma(products, S::mul(S::load(factor), S::set1(x_scale)), sum);
+  SLUICE_INLINE static F add_runs(const Floats* scales, const F (&products)[2],
+                                  const Floats& factor, float x_scale, F sum) {
+    const F scaled =
+        S::fma(products[1], S::load(scales[1]), S::mul(products[0], S::load(scales[0])));
+    return S::fma(scaled, S::mul(S::load(factor), S::set1(x_scale)), sum);
   }
   // 32 bytes; `flipped`: with 128 added.
   template <bool flipped>

@@ -2,8 +2,8 @@
 // get codes from -127 to 127 and a scale. Rows are packed in tiles of as many as a register tile
 // takes; the last tile may be narrower. A tile lies line by line along K, and a line holds for all
 // of its rows: the scales, the scales times the sums of the codes, minus these sums, minus 32 times
-// those of the first and of the second 16 codes, and the codes: four along K of each row, then the
-// next four. Included by kernels_*.cpp only; see simd_avx512.h.
+// those of the first and of the second 16 codes, and the codes, row by row. Included by
+// kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
 #include <immintrin.h>
@@ -21,24 +21,28 @@ inline constexpr int kLineQuads = static_cast<int>(kLineElements / 4);
 inline constexpr int kLineNumbers = 5;  // before the codes
 static_assert(kLineRowBytes == 4 * (kLineNumbers + kLineQuads));
 
+// Where the codes of a line begin.
+SLUICE_INLINE constexpr std::int64_t line_codes(int width) { return 4 * kLineNumbers * width; }
+
 // One row of a line. width: the rows of the tile.
 template <int width>
 class InputLine {
  public:
-  SLUICE_INLINE explicit InputLine(const std::uint8_t* row)
-      : numbers_(reinterpret_cast<const std::int32_t*>(row)) {}
+  SLUICE_INLINE InputLine(const std::uint8_t* line, int row)
+      : numbers_(reinterpret_cast<const std::int32_t*>(line) + row),
+        quads_(reinterpret_cast<const std::int32_t*>(line + line_codes(width)) + kLineQuads * row) {
+  }
   SLUICE_INLINE float scale() const { return reinterpret_cast<const float*>(numbers_)[0]; }
   SLUICE_INLINE float scaled_sum() const { return reinterpret_cast<const float*>(numbers_)[width]; }
   SLUICE_INLINE std::int32_t minus_sum() const { return numbers_[2 * width]; }
   SLUICE_INLINE std::int32_t first_offset() const { return numbers_[3 * width]; }
   SLUICE_INLINE std::int32_t second_offset() const { return numbers_[4 * width]; }
   // Four codes each.
-  SLUICE_INLINE const std::int32_t& quad(int i) const {
-    return numbers_[(kLineNumbers + i) * width];
-  }
+  SLUICE_INLINE const std::int32_t& quad(int i) const { return quads_[i]; }
 
  private:
   const std::int32_t* numbers_;
+  const std::int32_t* quads_;
 };
 
 // Rows of a tile that holds `rows` rows, some of which may be zeros: kernels are compiled for these
@@ -159,8 +163,7 @@ void pack_lines(const TensorView& x, std::int32_t rows, std::int64_t begin, std:
       numbers[2 * width] = -sum;
       numbers[3 * width] = -32 * line.first_sum;
       numbers[4 * width] = -32 * line.second_sum;
-#pragma GCC unroll 8
-      for (int q = 0; q < kLineQuads; ++q) numbers[(kLineNumbers + q) * width] = line.quads[q];
+      __builtin_memcpy(to + line_codes(width) + r * kLineElements, line.quads, kLineElements);
     }
   }
 }

@@ -8,8 +8,8 @@ namespace sluice::kernels {
 
 // Q4_K, and Q5_K with a fifth bit.
 template <class B, DType dtype>
-struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
-  using Base = QuantizedBlocks<B, dtype, 8, 2>;
+struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2, dtype == DType::kQ5K ? 5 : 4> {
+  using Base = QuantizedBlocks<B, dtype, 8, 2, dtype == DType::kQ5K ? 5 : 4>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   using S = typename Base::S;
   static constexpr bool kFifth = dtype == DType::kQ5K;
@@ -56,10 +56,9 @@ struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[1], const X& x,
                              F sum) {
-    sum = Base::add_products(B::template multiply<kFifth ? 5 : 4, 8>(codes, x, 0, B::set1(0)),
-                             group.scales[line], x.scale(), sum);
+    sum = Base::add_products(products[0], group.scales[line], x.scale(), sum);
     return Base::add_minimum(group.minima[line], x, sum);
   }
 
@@ -72,8 +71,8 @@ struct QuantizedLinearK : QuantizedBlocks<B, dtype, 8, 2> {
 
 // Q2_K: codes of two bits, and a scale and a minimum of four bits each for 16 elements.
 template <class B>
-struct QuantizedQ2K : QuantizedBlocks<B, DType::kQ2K, 8, 4> {
-  using Base = QuantizedBlocks<B, DType::kQ2K, 8, 4>;
+struct QuantizedQ2K : QuantizedBlocks<B, DType::kQ2K, 8, 4, 4, 0, 2> {
+  using Base = QuantizedBlocks<B, DType::kQ2K, 8, 4, 4, 0, 2>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   using S = typename Base::S;
   struct Group {
@@ -114,11 +113,9 @@ struct QuantizedQ2K : QuantizedBlocks<B, DType::kQ2K, 8, 4> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[2], const X& x,
                              F sum) {
-    const V first = B::template multiply<4, 4>(codes, x, 0, B::set1(0));
-    const V second = B::template multiply<4, 4>(codes + 4, x, 4, B::set1(0));
-    sum = Base::add_runs(group.runs + 2 * line, first, second, group.factor, x.scale(), sum);
+    sum = Base::add_runs(group.runs + 2 * line, products, group.factor, x.scale(), sum);
     // The sums are whole numbers below 2^24.
     const F sums =
         S::fma(B::to_float(B::set1(x.second_offset())), S::load(group.minima[2 * line + 1]),
@@ -129,8 +126,8 @@ struct QuantizedQ2K : QuantizedBlocks<B, DType::kQ2K, 8, 4> {
 
 // Q3_K: codes of three bits and a scale of 6 bits for 16 elements.
 template <class B>
-struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
-  using Base = QuantizedBlocks<B, DType::kQ3K, 8, 4>;
+struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4, 4, 4, 2> {
+  using Base = QuantizedBlocks<B, DType::kQ3K, 8, 4, 4, 4, 2>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   using S = typename Base::S;
   struct Group {
@@ -181,20 +178,15 @@ struct QuantizedQ3K : QuantizedBlocks<B, DType::kQ3K, 8, 4> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[2], const X& x,
                              F sum) {
-    // The offsets are for codes less 32.
-    const V first_offset = B::template right_signed<3>(B::set1(x.first_offset()));
-    const V second_offset = B::template right_signed<3>(B::set1(x.second_offset()));
-    const V first = B::template multiply<4, 4>(codes, x, 0, first_offset);
-    const V second = B::template multiply<4, 4>(codes + 4, x, 4, second_offset);
-    return Base::add_runs(group.runs + 2 * line, first, second, group.factor, x.scale(), sum);
+    return Base::add_runs(group.runs + 2 * line, products, group.factor, x.scale(), sum);
   }
 };
 
 template <class B>
-struct QuantizedQ6K : QuantizedBlocks<B, DType::kQ6K, 8, 4> {
-  using Base = QuantizedBlocks<B, DType::kQ6K, 8, 4>;
+struct QuantizedQ6K : QuantizedBlocks<B, DType::kQ6K, 8, 4, 6, 32, 2> {
+  using Base = QuantizedBlocks<B, DType::kQ6K, 8, 4, 6, 32, 2>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   using S = typename Base::S;
   struct Group {
@@ -240,11 +232,9 @@ struct QuantizedQ6K : QuantizedBlocks<B, DType::kQ6K, 8, 4> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[2], const X& x,
                              F sum) {
-    const V first = B::template multiply<6, 4>(codes, x, 0, B::set1(x.first_offset()));
-    const V second = B::template multiply<6, 4>(codes + 4, x, 4, B::set1(x.second_offset()));
-    return Base::add_runs(group.runs + 2 * line, first, second, group.factor, x.scale(), sum);
+    return Base::add_runs(group.runs + 2 * line, products, group.factor, x.scale(), sum);
   }
 
  private:
@@ -256,8 +246,8 @@ struct QuantizedQ6K : QuantizedBlocks<B, DType::kQ6K, 8, 4> {
 };
 
 template <class B>
-struct QuantizedIq4Xs : QuantizedBlocks<B, DType::kIq4Xs, 8, 1> {
-  using Base = QuantizedBlocks<B, DType::kIq4Xs, 8, 1>;
+struct QuantizedIq4Xs : QuantizedBlocks<B, DType::kIq4Xs, 8, 1, 8, B::kSigned ? 0 : 128> {
+  using Base = QuantizedBlocks<B, DType::kIq4Xs, 8, 1, 8, B::kSigned ? 0 : 128>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   using S = typename Base::S;
   struct Group {
@@ -282,9 +272,9 @@ struct QuantizedIq4Xs : QuantizedBlocks<B, DType::kIq4Xs, 8, 1> {
     Base::read_names(w.from(8 + 16 * line), codes[0]);
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[1], const X& x,
                              F sum) {
-    return Base::add_products(Base::multiply_bytes(codes, x), group.scales[line], x.scale(), sum);
+    return Base::add_products(products[0], group.scales[line], x.scale(), sum);
   }
 };
 

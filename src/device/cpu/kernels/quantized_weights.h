@@ -2,10 +2,11 @@
 // a tile of columns, and how the products of a line are added to a sum. `B`: see bytes_avx512.h.
 //
 // A type has kLines lines in a group, whose scales read_group() reads; read_codes() reads the codes
-// of kTogether lines, four along K in each lane. add() is one row of x: sum = fma(float(products of
-// the line), scale of the weight * scale of x, sum), with products of the codes less their zero
-// point. That is taken off by way of the sum of x's codes, in integers. Types with a minimum then
-// add minus that times the scaled sum of x's codes. A scale of 16 elements of Q2_K, Q3_K and Q6_K
+// of kTogether lines, four along K in each lane. Products of kRuns parts of a line are exact sums,
+// of codes less their zero point: offset() takes that off by way of the sum of x's codes, in
+// integers, or the codes are less zeros() before. add() is one row of x: sum = fma(products of the
+// line, scale of the weight * scale of x, sum). Types with a minimum then add minus that times the
+// scaled sum of x's codes. A scale of 16 elements of Q2_K, Q3_K and Q6_K
 // is part of the integers, which stay below 2^24. Included by kernels_*.cpp only; see
 // simd_avx512.h.
 #pragma once
@@ -18,10 +19,10 @@
 namespace sluice::kernels {
 
 // Blocks of 32 elements that begin with their scale.
-template <class B, DType dtype>
-struct QuantizedScaled : QuantizedBlocks<B, dtype, 4, 1> {
-  using Base = QuantizedBlocks<B, dtype, 4, 1>;
-  using typename Base::Columns, typename Base::Constants, typename Base::V;
+template <class B, DType dtype, int bits, int zero>
+struct QuantizedScaled : QuantizedBlocks<B, dtype, 4, 1, bits, zero> {
+  using Base = QuantizedBlocks<B, dtype, 4, 1, bits, zero>;
+  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   struct Group {
     alignas(64) typename Base::Floats scales[4];
   };
@@ -31,31 +32,31 @@ struct QuantizedScaled : QuantizedBlocks<B, dtype, 4, 1> {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) Base::S::store(group.scales[i], B::halves(heads[i]));
   }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[1], const X& x,
+                             F sum) {
+    return Base::add_products(products[0], group.scales[line], x.scale(), sum);
+  }
 };
 
 template <class B>
-struct QuantizedI4 : QuantizedScaled<B, DType::kI4> {
-  using Base = QuantizedScaled<B, DType::kI4>;
-  using typename Base::Columns, typename Base::F, typename Base::Group, typename Base::V;
+struct QuantizedI4 : QuantizedScaled<B, DType::kI4, 4, 8> {
+  using Base = QuantizedScaled<B, DType::kI4, 4, 8>;
+  using typename Base::Columns, typename Base::Group, typename Base::V;
   SLUICE_INLINE static void read_codes(const Group& /*group*/, const Columns& w, int line,
                                        V (&codes)[1][kLineQuads]) {
     V bytes[4];
     B::read_16(w.from(line * Base::kBytes), 2, bytes);
     Base::split(bytes, codes[0], codes[0] + 4);
   }
-  template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
-                             F sum) {
-    const V offset = B::template left<3>(B::set1(x.minus_sum()));
-    return Base::add_products(B::template multiply<4, 8>(codes, x, 0, offset), group.scales[line],
-                              x.scale(), sum);
-  }
 };
 
 // Q4_1, Q5_0 and Q5_1: a minimum or a zero point, and a fifth bit.
 template <class B, DType dtype>
-struct QuantizedLegacy : QuantizedBlocks<B, dtype, 4, 1> {
-  using Base = QuantizedBlocks<B, dtype, 4, 1>;
+struct QuantizedLegacy
+    : QuantizedBlocks<B, dtype, 4, 1, dtype == DType::kQ4_1 ? 4 : 5, has_minimum(dtype) ? 0 : 16> {
+  using Base =
+      QuantizedBlocks<B, dtype, 4, 1, dtype == DType::kQ4_1 ? 4 : 5, has_minimum(dtype) ? 0 : 16>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   static constexpr bool kFifth = dtype != DType::kQ4_1;
   static constexpr std::int64_t kFifthAt = has_minimum(dtype) ? 4 : 2;
@@ -93,26 +94,16 @@ struct QuantizedLegacy : QuantizedBlocks<B, dtype, 4, 1> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[1], const X& x,
                              F sum) {
-    const V offset = has_minimum(dtype) ? B::set1(0) : B::template left<4>(B::set1(x.minus_sum()));
-    sum = Base::add_products(B::template multiply<kFifth ? 5 : 4, 8>(codes, x, 0, offset),
-                             group.scales[line], x.scale(), sum);
+    sum = Base::add_products(products[0], group.scales[line], x.scale(), sum);
     return has_minimum(dtype) ? Base::add_minimum(group.minima[line], x, sum) : sum;
   }
 };
 
-// Blocks of 32 bytes with a sign.
+// Blocks of 32 bytes with a sign, read with 128 added where they are not multiplied with one.
 template <class B, DType dtype>
-struct QuantizedBytes : QuantizedScaled<B, dtype> {
-  using Base = QuantizedScaled<B, dtype>;
-  using typename Base::F, typename Base::Group, typename Base::V;
-  template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
-                             F sum) {
-    return Base::add_products(Base::multiply_bytes(codes, x), group.scales[line], x.scale(), sum);
-  }
-};
+using QuantizedBytes = QuantizedScaled<B, dtype, 8, B::kSigned ? 0 : 128>;
 
 template <class B>
 struct QuantizedQ8 : QuantizedBytes<B, DType::kQ8_0> {
@@ -134,26 +125,10 @@ struct QuantizedIq4Nl : QuantizedBytes<B, DType::kIq4Nl> {
   }
 };
 
-// Groups with a zero point.
-template <class B, DType dtype, int together>
-struct QuantizedShifted : QuantizedBlocks<B, dtype, 4, together> {
-  using Base = QuantizedBlocks<B, dtype, 4, together>;
-  using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
-
- protected:
-  template <int bits, class X>
-  SLUICE_INLINE static F add_shifted(const typename Base::Floats& scales,
-                                     const typename Base::Numbers& zeros,
-                                     const V (&codes)[kLineQuads], const X& x, F sum) {
-    const V offset = B::times(B::load(zeros), x.minus_sum());
-    return Base::add_products(B::template multiply<bits, 8>(codes, x, 0, offset), scales, x.scale(),
-                              sum);
-  }
-};
-
+// Groups with a zero point for each column.
 template <class B>
-struct QuantizedU4G32 : QuantizedShifted<B, DType::kU4G32, 1> {
-  using Base = QuantizedShifted<B, DType::kU4G32, 1>;
+struct QuantizedU4G32 : QuantizedBlocks<B, DType::kU4G32, 4, 1, 4> {
+  using Base = QuantizedBlocks<B, DType::kU4G32, 4, 1, 4>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   struct Group {
     alignas(64) typename Base::Floats scales[4];
@@ -175,16 +150,23 @@ struct QuantizedU4G32 : QuantizedShifted<B, DType::kU4G32, 1> {
     Base::split(bytes, codes[0], codes[0] + 4);
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int line, const V (&codes)[kLineQuads], const X& x,
+  SLUICE_INLINE static V offset(const Group& group, int line, int /*run*/, const X& x) {
+    return B::times(B::load(group.zeros[line]), x.minus_sum());
+  }
+  SLUICE_INLINE static V zeros(const Group& group, int line) {
+    return Base::in_all_bytes(B::load(group.zeros[line]));
+  }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int line, const F (&products)[1], const X& x,
                              F sum) {
-    return Base::template add_shifted<4>(group.scales[line], group.zeros[line], codes, x, sum);
+    return Base::add_products(products[0], group.scales[line], x.scale(), sum);
   }
 };
 
 // Groups of 128 have one scale and one zero point.
 template <class B>
-struct QuantizedU4G128 : QuantizedShifted<B, DType::kU4G128, 4> {
-  using Base = QuantizedShifted<B, DType::kU4G128, 4>;
+struct QuantizedU4G128 : QuantizedBlocks<B, DType::kU4G128, 4, 4, 4> {
+  using Base = QuantizedBlocks<B, DType::kU4G128, 4, 4, 4>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
   struct Group {
     alignas(64) typename Base::Floats scales;
@@ -215,16 +197,24 @@ struct QuantizedU4G128 : QuantizedShifted<B, DType::kU4G128, 4> {
     }
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int /*line*/, const V (&codes)[kLineQuads],
-                             const X& x, F sum) {
-    return Base::template add_shifted<4>(group.scales, group.zeros, codes, x, sum);
+  SLUICE_INLINE static V offset(const Group& group, int /*line*/, int /*run*/, const X& x) {
+    return B::times(B::load(group.zeros), x.minus_sum());
+  }
+  SLUICE_INLINE static V zeros(const Group& group, int /*line*/) {
+    return Base::in_all_bytes(B::load(group.zeros));
+  }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int /*line*/, const F (&products)[1], const X& x,
+                             F sum) {
+    return Base::add_products(products[0], group.scales, x.scale(), sum);
   }
 };
 
 template <class B>
-struct QuantizedU8G128 : QuantizedShifted<B, DType::kU8G128, 1> {
-  using Base = QuantizedShifted<B, DType::kU8G128, 1>;
+struct QuantizedU8G128 : QuantizedBlocks<B, DType::kU8G128, 4, 1, 8> {
+  using Base = QuantizedBlocks<B, DType::kU8G128, 4, 1, 8>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
+  static constexpr bool kCentered = false;
   struct Group {
     alignas(64) typename Base::Floats scales;
     alignas(64) typename Base::Numbers zeros;  // less 128 where codes have a sign
@@ -243,9 +233,13 @@ struct QuantizedU8G128 : QuantizedShifted<B, DType::kU8G128, 1> {
     Base::template read_bytes<B::kSigned>(w.from(5 + 32 * line), codes[0]);
   }
   template <class X>
-  SLUICE_INLINE static F add(const Group& group, int /*line*/, const V (&codes)[kLineQuads],
-                             const X& x, F sum) {
-    return Base::template add_shifted<8>(group.scales, group.zeros, codes, x, sum);
+  SLUICE_INLINE static V offset(const Group& group, int /*line*/, int /*run*/, const X& x) {
+    return B::times(B::load(group.zeros), x.minus_sum());
+  }
+  template <class X>
+  SLUICE_INLINE static F add(const Group& group, int /*line*/, const F (&products)[1], const X& x,
+                             F sum) {
+    return Base::add_products(products[0], group.scales, x.scale(), sum);
   }
 };
 

@@ -182,8 +182,8 @@ struct Avx2 {
                    _mm256_mul_ps(_mm256_sub_ps(high_codes(), _mm256_set1_ps(zero)), scale));
   }
   // 128 elements from 32 words of four codes: codes j of the words are the elements from 32 j on.
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
-                                            const std::uint8_t* words, F scale, float zero) {
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
+                                            float zero) {
     const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
     const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + 32));
     const __m256i nibble = _mm256_set1_epi16(15);
@@ -192,7 +192,7 @@ struct Avx2 {
       const __m256i high = _mm256_and_si256(_mm256_srli_epi16(second, 4 * j), nibble);
       // Packs within 128-bit halves; the permutation puts the quarters in order.
       const __m256i codes = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
-      store_shifted(p + step * j, codes, scale, zero);
+      store_shifted(p + 32 * j, codes, scale, zero);
     }
   }
   SLUICE_INLINE static void store_linear(std::uint16_t* p, __m128i codes, F scale, F minimum) {

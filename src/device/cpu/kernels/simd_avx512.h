@@ -133,15 +133,11 @@ struct Avx512 {
   }
   // The 32 elements of a block of INT4, in BF16: a table of the 16 values that a code can have.
   SLUICE_INLINE static Pairs widen_i4(const std::uint8_t* block) {
-    return widen_i4(block, [](F values) { return to_bf16(values); });
-  }
-  template <class Round>
-  SLUICE_INLINE static Pairs widen_i4(const std::uint8_t* block, const Round& round_to_bf16) {
     std::int16_t scale = 0;
     __builtin_memcpy(&scale, block, sizeof(scale));
     const F codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     const F values = _mm512_mul_ps(codes, _mm512_cvtph_ps(_mm256_set1_epi16(scale)));
-    return look_up_nibbles(block + sizeof(scale), round_to_bf16(values));
+    return look_up_nibbles(block + sizeof(scale), to_bf16(values));
   }
   // 32 values of a table of 16: those of the low halves of 16 bytes, then those of the high halves.
   SLUICE_INLINE static Pairs look_up_nibbles(const std::uint8_t* p, H table) {
@@ -164,50 +160,29 @@ struct Avx512 {
     return _mm512_cvtph_ps(_mm256_set1_epi16(half));
   }
   SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale) {
-    store_scaled(p, codes, scale, [](F v) { return to_bf16(v); });
-  }
-  template <class Round>
-  SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale,
-                                         const Round& round_to_bf16) {
     const F values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-    store_h(p, round_to_bf16(_mm512_mul_ps(values, scale)));
+    store_h(p, to_bf16(_mm512_mul_ps(values, scale)));
   }
   SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
-    store_linear(p, codes, scale, minimum, [](F v) { return to_bf16(v); });
-  }
-  template <class Round>
-  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum,
-                                         const Round& round_to_bf16) {
     const F all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const H table = round_to_bf16(_mm512_sub_ps(_mm512_mul_ps(all, scale), minimum));
+    const H table = to_bf16(_mm512_sub_ps(_mm512_mul_ps(all, scale), minimum));
     _mm512_storeu_si512(
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
   }
 
   // 32 elements in BF16: codes below 16 minus a zero point, times a scale.
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
-    store_shifted(p, codes, scale, zero, [](F v) { return to_bf16(v); });
-  }
-  template <class Round>
-  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero,
-                                          const Round& round_to_bf16) {
-    const H table = round_to_bf16(shifted_values(scale, zero));
+    const H table = to_bf16(shifted_values(scale, zero));
     _mm512_storeu_si512(
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
   }
   // 128 elements from 32 words of four codes: codes j of the words are the elements from 32 j on.
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
-                                            const std::uint8_t* words, F scale, float zero) {
-    store_four_runs(p, step, words, scale, zero, [](F v) { return to_bf16(v); });
-  }
-  template <class Round>
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
-                                            const std::uint8_t* words, F scale, float zero,
-                                            const Round& round_to_bf16) {
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
+                                            float zero) {
     Pairs runs[4];
-    look_up_runs(_mm512_loadu_si512(words), round_to_bf16(shifted_values(scale, zero)), runs);
+    look_up_runs(_mm512_loadu_si512(words), to_bf16(shifted_values(scale, zero)), runs);
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + step * j, runs[j]);
+    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + 32 * j, runs[j]);
   }
   // The next four bits of every word are an index into the table, which is there twice, so that the
   // fifth bit of an index does not matter.

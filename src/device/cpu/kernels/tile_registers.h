@@ -16,15 +16,29 @@ inline constexpr int kTileRows = 16;
 inline constexpr std::int64_t kTileRowBytes = 64;
 inline constexpr std::int64_t kTileBytes = kTileRows * kTileRowBytes;
 
+struct TileShape {
+  std::uint8_t rows = 0;
+  std::uint16_t row_bytes = 0;
+};
+
 class TileSession {
  public:
   // All registers but kWhole have rows of `columns` elements of 32 bits.
   static constexpr int kWhole = 4;
-  SLUICE_INLINE explicit TileSession(int columns = kTileRows) {
+  SLUICE_INLINE explicit TileSession(int columns = kTileRows)
+      : TileSession([columns](int tile) -> TileShape {
+          return {kTileRows,
+                  static_cast<std::uint16_t>(tile == kWhole ? kTileRowBytes : 4 * columns)};
+        }) {}
+  // shape_of(i): of register i.
+  template <class Shapes>
+    requires std::is_invocable_r_v<TileShape, Shapes, int>
+  SLUICE_INLINE explicit TileSession(const Shapes& shape_of) {
     Config config;
     for (int i = 0; i < 8; ++i) {
-      config.row_bytes[i] = static_cast<std::uint16_t>(i == kWhole ? kTileRowBytes : 4 * columns);
-      config.rows[i] = kTileRows;
+      const TileShape shape = shape_of(i);
+      config.row_bytes[i] = shape.row_bytes;
+      config.rows[i] = shape.rows;
     }
     asm volatile("ldtilecfg %0" ::"m"(config));
   }

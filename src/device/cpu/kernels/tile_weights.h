@@ -17,7 +17,6 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/tile_registers.h"
-#include "device/cpu/kernels/widen_blocks.h"
 #include "device/cpu/kernels/widen_f8.h"
 
 namespace sluice::kernels {
@@ -45,7 +44,6 @@ template <class E>
 struct InPlace {
   using Element = E;
   static constexpr bool kInPlace = true;
-  static constexpr bool kInPairs = false;
   static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
     return reinterpret_cast<const std::uint8_t*>(static_cast<const Element*>(p.weight) +
                                                  col * p.weight_stride + k);
@@ -67,166 +65,12 @@ struct InPlace {
   }
 };
 
-// Eight blocks of 32 elements that follow each other in a row, widened two at a time.
-template <class Blocks, class Widening>
-struct EightSingly {
-  SLUICE_INLINE void read_scales(const std::uint8_t* /*blocks*/) {}
-  SLUICE_INLINE void store_pair(std::uint16_t* p, std::int64_t step, const std::uint8_t* blocks,
-                                int pair) const {
-    constexpr std::int64_t kBytes = block_of(Blocks::kDType).bytes;
-    Blocks::template widen<Widening>(p, blocks + 2 * pair * kBytes);
-    Blocks::template widen<Widening>(p + step, blocks + (2 * pair + 1) * kBytes);
-  }
-};
-template <class Blocks, class Widening>
-struct EightBlocksOf {
-  using Type = EightSingly<Blocks, Widening>;
-};
-template <class Widening>
-struct EightBlocksOf<BlocksOfI4, Widening> {
-  using Type = typename Widening::EightI4;
-};
-
-// Blocks (a type of widen_blocks.h) that are widened to BF16. All kinds of blocks end where a tile
-// ends, and a pass begins where a block begins. Elements behind the last one of a row are
-// multiplied by zeros.
-template <class Blocks, class Widening>
-struct Widened {
-  using Element = std::uint16_t;
-  static constexpr bool kInPlace = false;
-  static constexpr ElementBlock kBlock = block_of(Blocks::kDType);
-  static_assert(kBlock.elements % 32 == 0 && kFewPassBytes / 2 % kBlock.elements == 0 &&
-                kPassBytes / 2 % kBlock.elements == 0);
-  // Blocks as long as a tile can be widened two tiles at a time, in runs of eight along a row.
-  static constexpr bool kInPairs = kBlock.elements == 32;
-  static constexpr std::int64_t kRunBlocks = 8;
-  static constexpr std::int64_t kRunElements = kRunBlocks * kBlock.elements;
-  static constexpr std::int64_t kRunBytes = kRunBlocks * kBlock.bytes;
-  using Eight = typename EightBlocksOf<Blocks, Widening>::Type;
-
-  static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
-    return static_cast<const std::uint8_t*>(p.weight) + col * stride(p) +
-           k / kBlock.elements * kBlock.bytes;
-  }
-  static std::int64_t stride(const MatmulPiece& p) {
-    return p.weight_stride / kBlock.elements * kBlock.bytes;
-  }
-  static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
-                       std::int64_t depth, const ScratchRows& to) {
-    constexpr std::int64_t kTiles = kBlock.elements / 32;
-    // Few tokens wait for memory: blocks of later passes are fetched meanwhile.
-    const std::uint8_t* const first = place(p, col, k);
-    const std::int64_t next = place_of(p, col, k + depth) - first;
-    // A pass of one block is that of few tokens.
-    const std::int64_t later =
-        depth == kBlock.elements ? place_of(p, col, k + kPassesAhead * depth) - first : next;
-    for (int r = 0; r < count; ++r) {
-      const std::uint8_t* from = place(p, col + r, k);
-      std::uint8_t* line = to.first + r * kTileRowBytes;
-      std::int64_t i = 0;
-      if constexpr (kInPairs) {
-        for (; i + kRunElements <= depth; i += kRunElements, from += kRunBytes) {
-          Eight eight;
-          eight.read_scales(from);
-          for (int pair = 0; pair < 4; ++pair, line += 2 * to.step) {
-            eight.store_pair(reinterpret_cast<std::uint16_t*>(line), to.step / 2, from, pair);
-          }
-        }
-      }
-      for (; i < depth; i += kBlock.elements, from += kBlock.bytes) {
-        for (std::int64_t byte = 0; byte < kBlock.bytes; byte += kTileRowBytes) {
-          fetch(from + byte, next);
-          // Blocks of 128 are widened so fast that more requests would slow them down.
-          if constexpr (kBlock.elements == 256) fetch_later(from + byte, later);
-        }
-        Blocks::template widen<Widening>(reinterpret_cast<std::uint16_t*>(line), from, to.step / 2);
-        line += kTiles * to.step;
-      }
-    }
-  }
-
-  // Up to eight blocks from the element k of K on, of rows [col, col + count).
-  class Run {
-   public:
-    Run(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k)
-        : first_(place(p, col, k)),
-          stride_(stride(p)),
-          count_(count),
-          blocks_(p.depth - k < kRunElements ? static_cast<int>((p.depth - k + 31) / 32)
-                                             : static_cast<int>(kRunBlocks)),
-          next_(place_of(p, col, k + kRunElements) - first_),
-          later_(place_of(p, col, k + kPassesAhead * kRunElements) - first_) {
-      if (blocks_ < kRunBlocks) return;
-      for (int r = 0; r < count_; ++r) eights_[r].read_scales(first_ + r * stride_);
-    }
-    int pairs() const { return (blocks_ + 1) / 2; }
-    int tiles(int pair) const { return blocks_ - 2 * pair < 2 ? 1 : 2; }
-
-    // Writes the tiles of a pair, rows [begin, end) of them as far as they exist. A pair that is
-    // known when this is compiled takes fewer instructions.
-    template <class Int>
-    SLUICE_INLINE void put_rows(Int pair, int begin, int end, std::uint8_t* to) const {
-      const std::uint8_t* row = first_ + begin * stride_;
-      const int stop = end < count_ ? end : count_;
-      if (blocks_ < kRunBlocks) {
-        for (int r = begin; r < stop; ++r, row += stride_) {
-          for (int tile = 0; tile < tiles(pair); ++tile) {
-            Blocks::template widen<Widening>(line(to, r) + tile * (kTileBytes / 2),
-                                             row + (2 * pair + tile) * kBlock.bytes);
-          }
-        }
-        return;
-      }
-      for (int r = begin; r < stop; ++r, row += stride_) {
-        for (std::int64_t byte = pair * kTileRowBytes; byte < kRunBytes;
-             byte += 4 * kTileRowBytes) {
-          fetch_later(row + byte, later_);
-          fetch(row + byte, next_);
-        }
-        eights_[r].store_pair(line(to, r), kTileBytes / 2, row, pair);
-      }
-    }
-
-   private:
-    static std::uint16_t* line(std::uint8_t* to, int row) {
-      return reinterpret_cast<std::uint16_t*>(to + row * kTileRowBytes);
-    }
-
-    const std::uint8_t* first_;
-    std::int64_t stride_;
-    int count_;
-    int blocks_;
-    std::int64_t next_;  // bytes from this run on
-    std::int64_t later_;
-    Eight eights_[kTileRows];
-  };
-
- private:
-  // Memory is read this many passes ahead into the second-level cache, and one pass ahead into the
-  // first: the processor fetches ahead along a row, but each row has only a few lines of a pass.
-  static constexpr std::int64_t kPassesAhead = 8;
-
-  SLUICE_INLINE static void fetch(const std::uint8_t* from, std::int64_t offset) {
-    prefetch_near(from + offset);
-  }
-  SLUICE_INLINE static void fetch_later(const std::uint8_t* from, std::int64_t offset) {
-    prefetch_far(from + offset);
-  }
-
-  // Element k of row `col`; behind the end of the row, that of the next rows, or of the last one.
-  static const std::uint8_t* place_of(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
-    for (; k >= p.depth; k -= p.depth) col += kTileRows;
-    return place(p, col < p.col_end ? col : p.col_end - 1, k);
-  }
-};
-
 // Codes of FP8 (E4M3): an element is the code's value times its scale, rounded to BF16.
 // `S`: the instruction set, of which no shared code may be linked elsewhere.
 template <class S>
 struct WidenedF8 {
   using Element = std::uint16_t;
   static constexpr bool kInPlace = false;
-  static constexpr bool kInPairs = false;
   static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
     return static_cast<const std::uint8_t*>(p.weight) + col * p.weight_stride + k;
   }

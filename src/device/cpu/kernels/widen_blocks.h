@@ -24,8 +24,7 @@ SLUICE_INLINE static __m256i load_32_bytes(const void* p) {
 struct BlocksOfI4 {
   static constexpr DType kDType = DType::kI4;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t /*step*/ = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     S::store_widened(to, block);
   }
 };
@@ -40,8 +39,7 @@ template <DType dtype>
 struct BlocksOfLegacy {
   static constexpr DType kDType = dtype;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t /*step*/ = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     constexpr bool kFifth = dtype != DType::kQ4_1;
     const typename S::F scale = S::set1_f16(block);
     __m256i codes = nibbles_of(load_16_bytes(block + block_of(dtype).bytes - 16));
@@ -84,8 +82,7 @@ template <DType dtype>
 struct BlocksOfIq4 {
   static constexpr DType kDType = dtype;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     const typename S::F factor = S::set1_f16(block);
     if constexpr (dtype == DType::kIq4Nl) {
       store<S>(to, block + 2, factor);
@@ -95,7 +92,7 @@ struct BlocksOfIq4 {
       for (int group = 0; group < 8; ++group) {
         const int low = block[4 + group / 2] >> (group % 2 * 4) & 15;
         const int scale = (low | (upper >> 2 * group & 3) << 4) - 32;
-        store<S>(to + step * group, block + 8 + 16 * group,
+        store<S>(to + 32 * group, block + 8 + 16 * group,
                  S::mul(factor, S::set1(static_cast<float>(scale))));
       }
     }
@@ -115,8 +112,7 @@ struct BlocksOfIq4 {
 struct BlocksOfQ8 {
   static constexpr DType kDType = DType::kQ8_0;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t /*step*/ = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     const typename S::F scale = S::set1_f16(block);
     S::store_scaled(to, load_16_bytes(block + 2), scale);
     S::store_scaled(to + 16, load_16_bytes(block + 18), scale);
@@ -161,13 +157,9 @@ class LinearScales {
 struct BlocksOfQ4K {
   static constexpr DType kDType = DType::kQ4K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     std::uint32_t words[4];
     unpack_linear(block + 4, words);
-    if constexpr (requires { S::store_linear_groups(to, step, block + 16, block, words); }) {
-      return S::store_linear_groups(to, step, block + 16, block, words);
-    }
     const LinearScales<S> scales(block, words);
     const __m256i nibble = _mm256_set1_epi8(15);
     for (int pair = 0; pair < 4; ++pair) {
@@ -177,8 +169,7 @@ struct BlocksOfQ4K {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * pair + half;
-        S::store_linear(to + step * group, halves[half], scales.scale(group),
-                        scales.minimum(group));
+        S::store_linear(to + 32 * group, halves[half], scales.scale(group), scales.minimum(group));
       }
     }
   }
@@ -187,8 +178,7 @@ struct BlocksOfQ4K {
 struct BlocksOfQ5K {
   static constexpr DType kDType = DType::kQ5K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     std::uint32_t words[4];
     unpack_linear(block + 4, words);
     const LinearScales<S> scales(block, words);
@@ -208,7 +198,7 @@ struct BlocksOfQ5K {
         const int group = 2 * pair + half;
         const auto scale = scales.scale(group);
         const auto least = scales.minimum(group);
-        std::uint16_t* const p = to + step * group;
+        std::uint16_t* const p = to + 32 * group;
         S::store_linear(p, _mm256_castsi256_si128(halves[half]), scale, least);
         S::store_linear(p + 16, _mm256_extracti128_si256(halves[half], 1), scale, least);
       }
@@ -219,8 +209,7 @@ struct BlocksOfQ5K {
 struct BlocksOfQ2K {
   static constexpr DType kDType = DType::kQ2K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     const typename S::F factor = S::set1_f16(block + 80);
     const typename S::F minimum = S::set1_f16(block + 82);
     const __m256i low_bits = _mm256_set1_epi8(3);
@@ -234,7 +223,7 @@ struct BlocksOfQ2K {
                            low_bits);
       const int first = block[2 * line];
       const int second = block[2 * line + 1];
-      std::uint16_t* const p = to + step * line;
+      std::uint16_t* const p = to + 32 * line;
       S::store_linear(p, _mm256_castsi256_si128(codes), times(factor, first & 15),
                       times(minimum, first >> 4));
       S::store_linear(p + 16, _mm256_extracti128_si256(codes, 1), times(factor, second & 15),
@@ -246,8 +235,7 @@ struct BlocksOfQ2K {
 struct BlocksOfQ3K {
   static constexpr DType kDType = DType::kQ3K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     const typename S::F factor = S::set1_f16(block + 108);
     std::int8_t scales[16];
     unpack(block + 96, scales);
@@ -260,7 +248,7 @@ struct BlocksOfQ3K {
       const __m256i bits = _mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(line)), 2);
       const __m256i codes = _mm256_sub_epi8(
           _mm256_or_si256(_mm256_and_si256(low, low_bits), _mm256_and_si256(bits, third)), third);
-      std::uint16_t* const p = to + step * line;
+      std::uint16_t* const p = to + 32 * line;
       S::store_scaled(p, _mm256_castsi256_si128(codes), scaled<S>(factor, scales[2 * line]));
       S::store_scaled(p + 16, _mm256_extracti128_si256(codes, 1),
                       scaled<S>(factor, scales[2 * line + 1]));
@@ -291,11 +279,7 @@ struct BlocksOfQ3K {
 struct BlocksOfQ6K {
   static constexpr DType kDType = DType::kQ6K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
-    if constexpr (requires { S::store_runs_of_16(to, step, block); }) {
-      return S::store_runs_of_16(to, step, block);
-    }
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     const typename S::F factor = S::set1_f16(block + 208);
     for (int half = 0; half < 2; ++half) {
       for (int part = 0; part < 2; ++part) {
@@ -311,8 +295,7 @@ struct BlocksOfQ6K {
         for (int quarter = 0; quarter < 4; ++quarter) {
           const int run = 8 * half + 2 * quarter + part;
           const auto scale = static_cast<float>(static_cast<std::int8_t>(block[192 + run]));
-          S::store_scaled(to + step * (run / 2) + 16 * (run % 2), codes[quarter],
-                          S::mul(factor, S::set1(scale)));
+          S::store_scaled(to + 16 * run, codes[quarter], S::mul(factor, S::set1(scale)));
         }
       }
     }
@@ -330,8 +313,7 @@ struct BlocksOfQ6K {
 struct BlocksOfU4G32 {
   static constexpr DType kDType = DType::kU4G32;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t /*step*/ = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     S::store_shifted(to, nibbles_of(load_16_bytes(block + 3)), S::set1_f16(block),
                      static_cast<float>(block[2]));
   }
@@ -340,23 +322,21 @@ struct BlocksOfU4G32 {
 struct BlocksOfU4G128 {
   static constexpr DType kDType = DType::kU4G128;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, block, sizeof(scale));
-    S::store_four_runs(to, step, block + 5, S::set1(scale), static_cast<float>(block[4]));
+    S::store_four_runs(to, block + 5, S::set1(scale), static_cast<float>(block[4]));
   }
 };
 
 struct BlocksOfU8G128 {
   static constexpr DType kDType = DType::kU8G128;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
-                                  std::int64_t step = 32) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, block, sizeof(scale));
     for (int i = 0; i < 128; i += 16) {
-      S::store_shifted(to + i / 32 * step + i % 32, load_16_bytes(block + 5 + i), S::set1(scale),
+      S::store_shifted(to + i, load_16_bytes(block + 5 + i), S::set1(scale),
                        static_cast<float>(block[4]));
     }
   }
