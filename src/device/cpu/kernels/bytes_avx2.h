@@ -14,6 +14,8 @@ struct BytesAvx2 {
   static constexpr int kCols = 8;
   static constexpr int kRows = 4;
   static constexpr bool kSigned = true;
+  // Whether codes of panels are less their zero points (quantized_panels.h).
+  static constexpr bool kLessZeros = false;
   using Columns = ColumnsOfBytes<kCols>;
   struct Constants {};
 

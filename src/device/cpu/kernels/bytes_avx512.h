@@ -15,6 +15,8 @@ struct BytesAvx512 {
   static constexpr int kRows = 16;
   // Whether codes of 8 bits are multiplied with a sign; else they begin at 0.
   static constexpr bool kSigned = true;
+  // Whether codes of panels are less their zero points (quantized_panels.h).
+  static constexpr bool kLessZeros = false;
   using Columns = ColumnsOfBytes<kCols>;
 
   SLUICE_INLINE static V set1(std::int32_t x) { return _mm512_set1_epi32(x); }

@@ -10,8 +10,8 @@
 namespace sluice::kernels {
 namespace {
 
-// Fewer rows are multiplied faster without tile registers: codes are read once for all rows here,
-// and then again for each tile of them.
+// One tile of rows is multiplied faster without tile registers: it would be the only one that a
+// panel of codes is made for.
 constexpr int kLeastTileRows = kTileRows + 1;
 
 template <class W>
@@ -40,10 +40,19 @@ MatmulKernel packed_matmul(DType weight) {
   }
 }
 
-// For quantized_matmul() of matmul_quantized.h.
+// For quantized_matmul() of matmul_quantized.h. Two runs in each line would take two products of a
+// quarter of a tile, and are as fast without tile registers.
 template <class W>
 struct ManyOnTiles {
   static constexpr MatmulKernel kKernel = matmul_line_tiles<W>;
+};
+template <class W>
+  requires(W::kRuns == 2)
+struct ManyOnTiles<W> {
+  static void multiply(const MatmulPiece& p) {
+    avx512_bf16_kernels().quantized_matmul(W::kDType)(p);
+  }
+  static constexpr MatmulKernel kKernel = multiply;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/prefetch.h"
 #include "device/cpu/kernels/quantized_input.h"
+#include "device/cpu/kernels/quantized_panels.h"
 #include "device/cpu/kernels/quantized_weights.h"
 
 namespace sluice::kernels {
@@ -61,10 +62,10 @@ struct QuantizedTile {
   static constexpr std::int64_t kFetched = kCols * kGroupBytes / W::kLines;  // for each line
   static_assert(kCols * kGroupBytes % W::kLines == 0);
 
-  // Columns [col, col + cols), with `rows` rows of x from `row` on, packed at `x`. Meanwhile
-  // fetches the memory at `ahead`, as much as it reads, or nothing.
-  static void run(const MatmulPiece& p, const std::uint8_t* x, std::int64_t lines, std::int64_t row,
-                  int rows, std::int64_t col, int cols, const std::uint8_t* ahead) {
+  // Columns [col, col + cols), with the first `rows` rows of x, packed at `x`. Meanwhile fetches
+  // the memory at `ahead`, as much as it reads, or nothing.
+  static void run(const MatmulPiece& p, const std::uint8_t* x, std::int64_t lines, int rows,
+                  std::int64_t col, int cols, const std::uint8_t* ahead) {
     const std::int64_t stride = p.weight_stride / kBlock.elements * kBlock.bytes;
     const std::uint8_t* first = static_cast<const std::uint8_t*>(p.weight) + col * stride;
     typename B::Constants constants;
@@ -91,7 +92,7 @@ struct QuantizedTile {
       }
       add_group(constants, Columns(copy, kGroupBytes), count, x, ahead, sums);
     }
-    float* out = p.out + row * p.out_stride + col;
+    float* out = p.out + col;
 #pragma GCC unroll 16
     for (int r = 0; r < width; ++r, out += p.out_stride) {
       if (r >= rows) break;
@@ -101,6 +102,24 @@ struct QuantizedTile {
         S::store(out, sums[r], cols);
       }
     }
+  }
+
+  // A panel of columns, with a tile of rows.
+  static void run(const typename QuantizedPanels<B, W>::Task& task) {
+    F sums[width];
+    load_sums<S>(task, kCols, sums);
+    const std::uint8_t* x = task.x;
+    const std::uint8_t* none = nullptr;
+    for (int line = 0; line < task.lines; ++line) {
+      V codes[kLineQuads];
+#pragma GCC unroll 8
+      for (int q = 0; q < kLineQuads; ++q) {
+        codes[q] = B::load(task.panel.codes[line] + q * kCols);
+      }
+      add_line(task.panel.groups[line / W::kLines], line % W::kLines, codes, x, none, sums);
+      if (line % 2 != 0) task.fetch.fetch();
+    }
+    store_sums<S>(task, kCols, sums);
   }
 
  private:
@@ -157,39 +176,49 @@ struct QuantizedTile {
   }
 };
 
+// Calls f.operator()<width>() with a width of packed tiles (tile_width).
+template <int most, class Function>
+SLUICE_INLINE void with_width(int width, const Function& f) {
+  constexpr auto at_most = [](int rows) { return rows < most ? rows : most; };
+  switch (width) {
+    case 1: return f.template operator()<1>();
+    case 2: return f.template operator()<2>();
+    case 3: return f.template operator()<3>();
+    case 4: return f.template operator()<4>();
+    case 6: return f.template operator()<at_most(6)>();
+    case 8: return f.template operator()<at_most(8)>();
+    case 12: return f.template operator()<at_most(12)>();
+    default: return f.template operator()<most>();
+  }
+}
+
+// A tile of rows reads columns where they lie; more rows share panels of them.
 template <class B, class W>
 void matmul_quantized(const MatmulPiece& p) {
   using S = typename B::Simd;
   constexpr int kCols = B::kCols;
   constexpr int kRows = B::kRows;
+  if (p.row_end > kRows) {
+    using Panels = QuantizedPanels<B, W>;
+    Panels(p).run(
+        (p.row_end + kRows - 1) / kRows, [](const typename Panels::Task& task, int width) {
+          with_width<kRows>(width, [&]<int rows>() { QuantizedTile<B, W, rows>::run(task); });
+        });
+    if (p.bias != nullptr) add_bias<S>(p);
+    return;
+  }
   constexpr ElementBlock kBlock = block_of(W::kDType);
   const QuantizedInput<kRows> x(p.x, p.depth, p.row_end);
   const std::int64_t stride = p.weight_stride / kBlock.elements * kBlock.bytes;
   for (std::int64_t col = p.col_begin; col < p.col_end; col += kCols) {
     const std::int64_t left = p.col_end - col;
     const int cols = left < kCols ? static_cast<int>(left) : kCols;
-    const std::uint8_t* ahead =
+    const std::uint8_t* const ahead =
         left >= 2 * kCols ? static_cast<const std::uint8_t*>(p.weight) + (col + kCols) * stride
                           : nullptr;
-    for (std::int64_t row = 0; row < p.row_end; row += kRows) {
-      const std::int64_t tile = row / kRows;
-      const int rows = p.row_end - row < kRows ? static_cast<int>(p.row_end - row) : kRows;
-      const auto run = [&]<int width>() {
-        QuantizedTile<B, W, width>::run(p, x.tile(tile), x.lines(), row, rows, col, cols, ahead);
-      };
-      constexpr auto at_most = [](int width) { return width < kRows ? width : kRows; };
-      switch (x.width(tile)) {
-        case 1: run.template operator()<1>(); break;
-        case 2: run.template operator()<2>(); break;
-        case 3: run.template operator()<3>(); break;
-        case 4: run.template operator()<4>(); break;
-        case 6: run.template operator()<at_most(6)>(); break;
-        case 8: run.template operator()<at_most(8)>(); break;
-        case 12: run.template operator()<at_most(12)>(); break;
-        default: run.template operator()<kRows>(); break;
-      }
-      ahead = nullptr;
-    }
+    with_width<kRows>(x.width(0), [&]<int rows>() {
+      QuantizedTile<B, W, rows>::run(p, x.tile(0), x.lines(), p.row_end, col, cols, ahead);
+    });
   }
   if (p.bias != nullptr) add_bias<S>(p);
 }

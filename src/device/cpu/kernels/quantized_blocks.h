@@ -66,7 +66,7 @@ struct QuantizedBlocks {
   static constexpr int kBits = code_bits;
   static constexpr int kRuns = runs;
   // Whether codes less their zero points are bytes with a sign.
-  static constexpr bool kCentered = true;
+  static constexpr bool kZerosFit = true;
   using Numbers = std::int32_t[B::kCols];
   using Floats = float[B::kCols];
 

@@ -214,7 +214,7 @@ template <class B>
 struct QuantizedU8G128 : QuantizedBlocks<B, DType::kU8G128, 4, 1, 8> {
   using Base = QuantizedBlocks<B, DType::kU8G128, 4, 1, 8>;
   using typename Base::Columns, typename Base::Constants, typename Base::F, typename Base::V;
-  static constexpr bool kCentered = false;
+  static constexpr bool kZerosFit = false;
   struct Group {
     alignas(64) typename Base::Floats scales;
     alignas(64) typename Base::Numbers zeros;  // less 128 where codes have a sign
