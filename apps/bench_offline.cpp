@@ -82,6 +82,11 @@ Status warm_up_engine(Engine& engine, const OfflineArguments& arguments,
   return {};
 }
 
+// A server moves its weights while it waits for its first requests.
+void move_weights(WeightPages& pages) {
+  while (!pages.finished() && !interrupted()) pages.advance_while_idle();
+}
+
 // The indices of --model-name.
 Result<std::vector<std::int32_t>> find_adapters(const std::vector<std::string>& names,
                                                 const LoadedModel& loaded) {
@@ -161,6 +166,10 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   // The measured requests use graphs and find all weights in memory.
   if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
   timeline.mark("warm-up");
+  if (loaded.large_pages != nullptr && arguments.num_warmups != 0) {
+    move_weights(*loaded.large_pages);
+    timeline.mark("large pages");
+  }
   fmt::print(stderr, "{}\n", timeline.line());
 
   StepTrace trace(clock);

@@ -257,9 +257,11 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                 std::move(placed.watch), {loaded.first_kv_blocks, loaded.kv_blocks},
                                 std::move(placed.stream), rope));
   if (options.large_pages && device.traits().maps_files) {
-    runner->use_large_pages(
+    auto pages =
         large_pages_for(*layout, section, runner->arena(),
-                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool));
+                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool);
+    loaded.large_pages = pages.get();
+    runner->use_large_pages(std::move(pages));
   }
   if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);

@@ -19,6 +19,7 @@
 #include "engine/logits_tap.h"
 #include "engine/startup_timeline.h"
 #include "engine/step_trace.h"
+#include "engine/weight_pages.h"
 #include "engine/weight_stream.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
@@ -50,6 +51,8 @@ struct LoadedModel {
   TraceTap* trace = nullptr;    // likewise
   // Brings the weights in, if the device maps files; the executor owns it.
   WeightStream* stream = nullptr;
+  // Moves weights into large pages while the engine runs; null: they stay. The executor owns it.
+  WeightPages* large_pages = nullptr;
   SharedAdapters adapters;        // null: the engine has none
   std::int32_t num_adapters = 0;  // EngineLimits::num_adapters
 };
