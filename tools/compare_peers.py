@@ -108,7 +108,16 @@ class Comparison:
         self.save()
 
     def run_offline(self, model, form, keys):
-        started = self.opened(model, form, keys, lambda engine, path: engine.open(path, form))
+        def warm_engine(engine, path):
+            subject = engine.open(path, form)
+            try:
+                subject.warm()
+            except (OSError, ValueError, KeyError, Unavailable):
+                subject.stop()
+                raise
+            return subject
+
+        started = self.opened(model, form, keys, warm_engine)
         try:
             self.measure_in_turns(started, keys, lambda subject, key, _: {
                 key: subject.measure(job_of(key, self.a.quick))})

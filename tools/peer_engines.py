@@ -93,6 +93,10 @@ class Worker:
         self.process.stdin.flush()
         return self._answer(JOB_LIMIT_S)["value"]
 
+    def warm(self):
+        """Computes a prompt, because engines compile kernels at the first one."""
+        self.measure({"kind": "prefill", "tokens": 512})
+
     def pause(self):
         signal_group(self.process, signal.SIGSTOP)
 
@@ -203,6 +207,9 @@ class Commands:
 
     def __init__(self, measure):
         self.measure = measure
+
+    def warm(self):
+        pass
 
     def pause(self):
         pass

@@ -257,11 +257,9 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                 std::move(placed.watch), {loaded.first_kv_blocks, loaded.kv_blocks},
                                 std::move(placed.stream), rope));
   if (options.large_pages && device.traits().maps_files) {
-    auto pages =
+    loaded.large_pages = runner->use_large_pages(
         large_pages_for(*layout, section, runner->arena(),
-                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool);
-    loaded.large_pages = pages.get();
-    runner->use_large_pages(std::move(pages));
+                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool));
   }
   if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);

@@ -101,8 +101,11 @@ class ModelRunner final : public Executor,
   // them as they use them. `rope`: as for Decoder::bind().
   Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
                std::unique_ptr<WeightStream> stream = nullptr, std::span<const float> rope = {});
-  // Moves weights as soon as no step waits for them any more. REQUIRES: started.
-  void use_large_pages(std::unique_ptr<WeightPages> pages) { large_pages_ = std::move(pages); }
+  // Moves weights as soon as no step waits for them any more. Returns `pages`. REQUIRES: started.
+  WeightPages* use_large_pages(std::unique_ptr<WeightPages> pages) {
+    large_pages_ = std::move(pages);
+    return large_pages_.get();
+  }
 
   // Takes the pages of the first KV memory from the system. REQUIRES: started.
   Status touch_kv_memory();
