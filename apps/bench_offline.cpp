@@ -168,7 +168,7 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   timeline.mark("warm-up");
   if (loaded.large_pages != nullptr && arguments.num_warmups != 0) {
     move_weights(*loaded.large_pages);
-    timeline.mark("large pages");
+    if (loaded.large_pages->moved() > 0) timeline.mark("large pages");
   }
   fmt::print(stderr, "{}\n", timeline.line());
 
