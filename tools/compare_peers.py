@@ -108,16 +108,8 @@ class Comparison:
         self.save()
 
     def run_offline(self, model, form, keys):
-        def warm_engine(engine, path):
-            subject = engine.open(path, form)
-            try:
-                subject.warm()
-            except (OSError, ValueError, KeyError, Unavailable):
-                subject.stop()
-                raise
-            return subject
-
-        started = self.opened(model, form, keys, warm_engine)
+        started = self.opened(model, form, keys, lambda engine, path: warmed(
+            engine.open(path, form), lambda subject: subject.warm()))
         try:
             self.measure_in_turns(started, keys, lambda subject, key, _: {
                 key: subject.measure(job_of(key, self.a.quick))})
@@ -140,16 +132,9 @@ class Comparison:
             self.run_servers(model, keys)
 
     def run_servers(self, model, keys):
-        def warm_server(engine, path):
-            server = engine.serve(path, *engine.warm_options)
-            try:
-                peer_http.warm(server, self.seed())
-            except (OSError, peer_engines.Unavailable):
-                server.stop()
-                raise
-            return server
-
-        started = self.opened(model, "bf16", keys, warm_server)
+        started = self.opened(model, "bf16", keys, lambda engine, path: warmed(
+            engine.serve(path, *engine.warm_options),
+            lambda server: peer_http.warm(server, self.seed())))
         kinds = [kind for kind in ("gap", "chats")
                  if any(key.endswith(pair) for key in keys for pair in HTTP_PAIRS[kind])]
 
@@ -183,6 +168,16 @@ class Comparison:
 
 
 HTTP_PAIRS = {"gap": ("gap", "ttft"), "chats": ("chats", "itl")}
+
+
+def warmed(subject, warm):
+    """Returns a subject after its warm-up, or stops it if that fails."""
+    try:
+        warm(subject)
+    except (OSError, Unavailable):
+        subject.stop()
+        raise
+    return subject
 
 
 @contextlib.contextmanager

@@ -25,8 +25,8 @@ inline constexpr std::int64_t kCodeAlignment = 64;
 inline constexpr std::int64_t kLineElements = 32;
 inline constexpr std::int64_t kLineRowBytes = 52;
 
-// A tile of columns of a weight in FP8, widened: at most 6 columns of the largest depth. Weights in
-// blocks use it on tile registers.
+// Scratch memory of products with a weight in FP8 or blocks: 6 widened columns of the largest
+// depth, or a panel of codes (quantized_panels.h).
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
 
 // Scratch memory of products of many rows (matmul_many.h), in floats: widened rows of x, one pass

@@ -10,26 +10,32 @@
 namespace sluice::kernels {
 namespace {
 
-// One tile of rows is multiplied faster without tile registers: it would be the only one that a
-// panel of codes is made for.
-constexpr int kLeastTileRows = kTileRows + 1;
-
+// Weights in blocks. Tile registers are faster from the second tile of rows on, which shares panels
+// of codes with the first one. Lines of two runs would take two products of a quarter of a tile.
 template <class W>
-void matmul_line_tiles(const MatmulPiece& p) {
+void matmul_blocks(const MatmulPiece& p) {
   const MatmulKernel few = avx512_bf16_kernels().quantized_matmul(W::kDType);
-  const std::int32_t rows = p.row_end;
-  const int tiles = rows < kLeastTileRows ? 0 : LineTiles<W>::tiles_of(rows);
-  if (tiles == 0) return few(p);
-  MatmulPiece part = p;
-  part.row_end = rows < tiles * kTileRows ? rows : tiles * kTileRows;
-  LineTiles<W>(p).run(tiles);
-  if (p.bias != nullptr) add_bias<Avx512>(part);
-  if (part.row_end == rows) return;
-  part.x = QuantizedInput<kTileRows>(p.x, p.depth, rows).tile(tiles);
-  part.out += part.row_end * p.out_stride;
-  part.row_end = rows - part.row_end;
-  few(part);
+  if constexpr (W::kRuns == 1) {
+    const std::int32_t rows = p.row_end;
+    if (rows <= kTileRows) return few(p);
+    const int tiles = LineTiles<W>::tiles_of(rows);
+    LineTiles<W>(p).run(tiles);
+    MatmulPiece part = p;
+    part.row_end = rows < tiles * kTileRows ? rows : tiles * kTileRows;
+    if (p.bias != nullptr) add_bias<Avx512>(part);
+    if (part.row_end == rows) return;
+    part.x = QuantizedInput<kTileRows>(p.x, p.depth, rows).tile(tiles);
+    part.out += part.row_end * p.out_stride;
+    part.row_end = rows - part.row_end;
+    return few(part);
+  }
+  few(p);
 }
+// For quantized_matmul() of matmul_quantized.h.
+template <class W>
+struct KernelOfBlocks {
+  static constexpr MatmulKernel kKernel = matmul_blocks<W>;
+};
 
 MatmulKernel packed_matmul(DType weight) {
   switch (weight) {
@@ -39,21 +45,6 @@ MatmulKernel packed_matmul(DType weight) {
     default: return nullptr;
   }
 }
-
-// For quantized_matmul() of matmul_quantized.h. Two runs in each line would take two products of a
-// quarter of a tile, and are as fast without tile registers.
-template <class W>
-struct ManyOnTiles {
-  static constexpr MatmulKernel kKernel = matmul_line_tiles<W>;
-};
-template <class W>
-  requires(W::kRuns == 2)
-struct ManyOnTiles<W> {
-  static void multiply(const MatmulPiece& p) {
-    avx512_bf16_kernels().quantized_matmul(W::kDType)(p);
-  }
-  static constexpr MatmulKernel kKernel = multiply;
-};
 
 }  // namespace
 
@@ -67,7 +58,7 @@ const KernelTable& amx_kernels() {
     table.packed_from = 1;
     table.pass = 0;
     table.packed_cols = 2 * kPackedTile;
-    table.quantized_matmul = quantized_matmul<BytesOfTiles, ManyOnTiles>;
+    table.quantized_matmul = quantized_matmul<BytesOfTiles, KernelOfBlocks>;
     return table;
   }();
   return kTable;

@@ -66,7 +66,7 @@ class LineTiles {
 
   static void multiply(const Task& task) {
     F sums[kRows];
-    load_sums<S>(task, kCols, sums);
+    task.begin(sums);
     const auto x_of = [&](int i) { return task.x + i * kLineBytes; };
     const auto& panel = task.panel;
     const int lines = task.lines;
@@ -90,7 +90,7 @@ class LineTiles {
       store_line<0>(result_of(i));
     }
     for (i = i > 0 ? i - 2 : 0; i < lines; ++i) add_line(panel, i, x_of(i), result_of(i), sums);
-    store_sums<S>(task, kCols, sums);
+    task.place.store(sums);
   }
 
   // Register `slot` holds the sums of a line; two lines have different operands.

@@ -57,8 +57,7 @@ struct QuantizedTile {
   static constexpr int kCols = B::kCols;
   static constexpr ElementBlock kBlock = block_of(W::kDType);
   // A group: the lines whose scales are read together.
-  static constexpr std::int64_t kGroupBytes =
-      W::kLines * kLineElements / kBlock.elements * kBlock.bytes;
+  static constexpr std::int64_t kGroupBytes = CopiedGroup<B, W>::kBytes;
   static constexpr std::int64_t kFetched = kCols * kGroupBytes / W::kLines;  // for each line
   static_assert(kCols * kGroupBytes % W::kLines == 0);
 
@@ -81,33 +80,18 @@ struct QuantizedTile {
       }
     }
     for (; line < lines; line += W::kLines) {
-      // A copy, because memory may end behind the row.
       const std::int64_t left = lines - line;
       const int count = left < W::kLines ? static_cast<int>(left) : W::kLines;
-      const std::int64_t before = line * kLineElements / kBlock.elements * kBlock.bytes;
-      const auto bytes = static_cast<std::size_t>(bytes_of(W::kDType, count * kLineElements));
-      alignas(64) std::uint8_t copy[kCols * kGroupBytes] = {};
-      for (int c = 0; c < cols; ++c) {
-        __builtin_memcpy(copy + c * kGroupBytes, first + c * stride + before, bytes);
-      }
-      add_group(constants, Columns(copy, kGroupBytes), count, x, ahead, sums);
+      const CopiedGroup<B, W> group(first + line / W::kLines * kGroupBytes, stride, cols, count);
+      add_group(constants, group.columns(), count, x, ahead, sums);
     }
-    float* out = p.out + col;
-#pragma GCC unroll 16
-    for (int r = 0; r < width; ++r, out += p.out_stride) {
-      if (r >= rows) break;
-      if (cols == kCols) {
-        S::store(out, sums[r]);
-      } else {
-        S::store(out, sums[r], cols);
-      }
-    }
+    SumsOfTile<B>{p.out + col, p.out_stride, rows, cols}.store(sums);
   }
 
   // A panel of columns, with a tile of rows.
   static void run(const typename QuantizedPanels<B, W>::Task& task) {
     F sums[width];
-    load_sums<S>(task, kCols, sums);
+    task.begin(sums);
     const std::uint8_t* x = task.x;
     const std::uint8_t* none = nullptr;
     for (int line = 0; line < task.lines; ++line) {
@@ -119,7 +103,7 @@ struct QuantizedTile {
       add_line(task.panel.groups[line / W::kLines], line % W::kLines, codes, x, none, sums);
       if (line % 2 != 0) task.fetch.fetch();
     }
-    store_sums<S>(task, kCols, sums);
+    task.place.store(sums);
   }
 
  private:

@@ -69,8 +69,9 @@ class QuantizedInput {
   SLUICE_INLINE std::int64_t offset(std::int64_t tile, std::int64_t line) const {
     return (tile * most * lines_ + line * width(tile)) * kLineRowBytes;
   }
-  SLUICE_INLINE const std::uint8_t* tile(std::int64_t tile) const {
-    return first_ + offset(tile, 0);
+  // A tile, from one of its lines on.
+  SLUICE_INLINE const std::uint8_t* tile(std::int64_t tile, std::int64_t line = 0) const {
+    return first_ + offset(tile, line);
   }
 
  private:

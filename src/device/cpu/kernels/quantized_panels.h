@@ -15,7 +15,64 @@
 
 namespace sluice::kernels {
 
-// `B`, `W`: as in matmul_quantized.h. `Multiply`: multiplies a panel by a tile of rows.
+// The sums of a tile of rows and columns, in the output.
+template <class B>
+struct SumsOfTile {
+  using S = typename B::Simd;
+
+  // A tile has `width` rows, of which only the first `rows` are in the output.
+  template <int width>
+  SLUICE_INLINE void load(typename S::F (&sums)[width]) const {
+    if (rows == width && cols == B::kCols) {
+#pragma GCC unroll 16
+      for (int r = 0; r < width; ++r) sums[r] = S::load(out + r * stride);
+      return;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < width; ++r) {
+      sums[r] = r < rows ? S::load(out + r * stride, cols) : S::zero();
+    }
+  }
+  template <int width>
+  SLUICE_INLINE void store(const typename S::F (&sums)[width]) const {
+    if (rows == width && cols == B::kCols) {
+#pragma GCC unroll 16
+      for (int r = 0; r < width; ++r) S::store(out + r * stride, sums[r]);
+      return;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < width; ++r) {
+      if (r < rows) S::store(out + r * stride, sums[r], cols);
+    }
+  }
+
+  float* out = nullptr;
+  std::int64_t stride = 0;
+  int rows = 0;
+  int cols = 0;
+};
+
+// A copy of a part of a group, for columns at whose end memory may end, too.
+template <class B, class W>
+class CopiedGroup {
+ public:
+  static constexpr ElementBlock kBlock = block_of(W::kDType);
+  static constexpr std::int64_t kBytes = W::kLines * kLineElements / kBlock.elements * kBlock.bytes;
+
+  // `lines` of the group that begins at `first`, of `cols` columns.
+  SLUICE_INLINE CopiedGroup(const std::uint8_t* first, std::int64_t stride, int cols, int lines) {
+    const auto bytes = static_cast<std::size_t>(bytes_of(W::kDType, lines * kLineElements));
+    for (int c = 0; c < cols; ++c) {
+      __builtin_memcpy(copy_ + c * kBytes, first + c * stride, bytes);
+    }
+  }
+  SLUICE_INLINE ColumnsOfBytes<B::kCols> columns() const { return {copy_, kBytes}; }
+
+ private:
+  alignas(64) std::uint8_t copy_[B::kCols * kBytes] = {};
+};
+
+// `B`, `W`: as in matmul_quantized.h.
 template <class B, class W>
 class QuantizedPanels {
  public:
@@ -36,12 +93,16 @@ class QuantizedPanels {
     const Panel& panel;
     int lines = 0;
     const std::uint8_t* x = nullptr;  // of these lines
-    float* out = nullptr;
-    std::int64_t out_stride = 0;
-    int rows = 0;
-    int cols = 0;
+    SumsOfTile<B> place;
     bool first = false;   // sums begin at 0
     FetchInParts& fetch;  // to be called for each two lines
+
+    template <int width>
+    SLUICE_INLINE void begin(typename B::Simd::F (&sums)[width]) const {
+      if (!first) return place.load(sums);
+#pragma GCC unroll 16
+      for (int r = 0; r < width; ++r) sums[r] = B::Simd::zero();
+    }
   };
 
   explicit QuantizedPanels(const MatmulPiece& p)
@@ -65,11 +126,11 @@ class QuantizedPanels {
           const std::int64_t rows = p_.row_end - row;
           multiply(Task{.panel = panel_,
                         .lines = lines,
-                        .x = first_ + x_.offset(tile, line),
-                        .out = p_.out + row * p_.out_stride + col,
-                        .out_stride = p_.out_stride,
-                        .rows = rows < kRows ? static_cast<int>(rows) : kRows,
-                        .cols = cols_from(col),
+                        .x = x_.tile(tile, line),
+                        .place = {.out = p_.out + row * p_.out_stride + col,
+                                  .stride = p_.out_stride,
+                                  .rows = rows < kRows ? static_cast<int>(rows) : kRows,
+                                  .cols = cols_from(col)},
                         .first = line == 0,
                         .fetch = next},
                    x_.width(tile));
@@ -81,8 +142,7 @@ class QuantizedPanels {
  private:
   using Columns = ColumnsOfBytes<kCols>;
   static constexpr ElementBlock kBlock = block_of(W::kDType);
-  static constexpr std::int64_t kGroupBytes =
-      W::kLines * kLineElements / kBlock.elements * kBlock.bytes;
+  static constexpr std::int64_t kGroupBytes = CopiedGroup<B, W>::kBytes;
   static_assert(kLines % W::kLines == 0);
   static_assert(sizeof(Panel) <= kWidenedElements * sizeof(std::uint16_t));
 
@@ -118,14 +178,8 @@ class QuantizedPanels {
         read_group(constants, w, at, count);
         continue;
       }
-      // A copy, because memory may end behind the row.
-      const auto bytes = static_cast<std::size_t>(bytes_of(W::kDType, count * kLineElements));
-      alignas(64) std::uint8_t copy[kCols * kGroupBytes] = {};
-      for (int c = 0; c < cols; ++c) {
-        __builtin_memcpy(copy + c * kGroupBytes, first + c * stride_ + at / W::kLines * kGroupBytes,
-                         bytes);
-      }
-      read_group(constants, Columns(copy, kGroupBytes), at, count);
+      const CopiedGroup<B, W> group(first + at / W::kLines * kGroupBytes, stride_, cols, count);
+      read_group(constants, group.columns(), at, count);
     }
   }
 
@@ -153,42 +207,8 @@ class QuantizedPanels {
 
   const MatmulPiece& p_;
   const QuantizedInput<kRows> x_;
-  const std::uint8_t* const first_ = static_cast<const std::uint8_t*>(p_.x);
   const std::int64_t stride_;
   Panel& panel_;
 };
-
-// The sums of a tile of rows and columns, in the output.
-template <class S, int width, class Task>
-SLUICE_INLINE void load_sums(const Task& task, int all_cols, typename S::F (&sums)[width]) {
-  if (task.first) {
-#pragma GCC unroll 16
-    for (int r = 0; r < width; ++r) sums[r] = S::zero();
-    return;
-  }
-  const float* const out = task.out;
-  if (task.rows == width && task.cols == all_cols) {
-#pragma GCC unroll 16
-    for (int r = 0; r < width; ++r) sums[r] = S::load(out + r * task.out_stride);
-    return;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < width; ++r) {
-    sums[r] = r < task.rows ? S::load(out + r * task.out_stride, task.cols) : S::zero();
-  }
-}
-template <class S, int width, class Task>
-SLUICE_INLINE void store_sums(const Task& task, int all_cols, const typename S::F (&sums)[width]) {
-  float* const out = task.out;
-  if (task.rows == width && task.cols == all_cols) {
-#pragma GCC unroll 16
-    for (int r = 0; r < width; ++r) S::store(out + r * task.out_stride, sums[r]);
-    return;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < width; ++r) {
-    if (r < task.rows) S::store(out + r * task.out_stride, sums[r], task.cols);
-  }
-}
 
 }  // namespace sluice::kernels
