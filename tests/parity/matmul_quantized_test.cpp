@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -96,28 +97,55 @@ QuantizedWeight MatmulQuantizedTest::put_weight(SplitMix64& rng, DType dtype, st
   return weight;
 }
 
-// The product of one row of x and one of the weight.
-float product_of(std::span<const float> x, DType dtype, const std::uint8_t* blocks) {
-  float sum = 0.0F;
+// 32 elements of a row of x, as MatmulParams defines their codes.
+struct InputLine {
+  std::array<int, 32> codes{};
+  std::array<int, 2> run_sums{};  // of 16 codes each
+  float scale = 0.0F;
+};
+
+std::vector<InputLine> input_lines(std::span<const float> x) {
+  std::vector<InputLine> lines;
   for (std::size_t k = 0; k < x.size(); k += 32) {
-    const auto line = x.subspan(k, std::min<std::size_t>(32, x.size() - k));
-    const BlockLine of_weight = block_line(dtype, blocks, static_cast<std::int64_t>(k / 32));
+    const auto elements = x.subspan(k, std::min<std::size_t>(32, x.size() - k));
     float largest = 0.0F;
-    for (const float value : line) largest = std::max(largest, std::abs(value));
+    for (const float value : elements) largest = std::max(largest, std::abs(value));
     const bool zeros = largest < MatmulParams::kSmallestInput;
     const float factor = zeros ? 0.0F : 127.0F / largest;
-    const float scale = zeros ? 0.0F : largest / 127.0F;
+    InputLine& line = lines.emplace_back();
+    line.scale = zeros ? 0.0F : largest / 127.0F;
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      line.codes[i] = static_cast<int>(std::nearbyint(elements[i] * factor));
+      line.run_sums[i / 16] += line.codes[i];
+    }
+  }
+  return lines;
+}
+
+std::vector<BlockLine> weight_lines(DType dtype, const std::uint8_t* blocks, std::size_t count) {
+  std::vector<BlockLine> lines;
+  for (std::size_t i = 0; i < count; ++i) {
+    lines.push_back(block_line(dtype, blocks, static_cast<std::int64_t>(i)));
+  }
+  return lines;
+}
+
+// The product of one row of x and one of the weight. Plain pointers: the address sanitizer's build
+// is not optimized.
+float product_of(std::span<const InputLine> x, std::span<const BlockLine> weight, bool minimum) {
+  float sum = 0.0F;
+  for (std::size_t line = 0; line < x.size(); ++line) {
+    const InputLine& of_x = x[line];
+    const BlockLine& of_weight = weight[line];
+    const int* const x_codes = of_x.codes.data();
+    const int* const weight_codes = of_weight.codes.data();
     int products = 0;
-    int codes = 0;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const auto code = static_cast<int>(std::nearbyint(line[i] * factor));
-      products += of_weight.codes[i] * code;
-      codes += code * of_weight.minimum_runs[i / 16];
-    }
-    sum = std::fma(static_cast<float>(products), of_weight.scale * scale, sum);
-    if (has_minimum(dtype)) {
-      sum = std::fma(-of_weight.minimum, scale * static_cast<float>(codes), sum);
-    }
+    for (int i = 0; i < 32; ++i) products += weight_codes[i] * x_codes[i];
+    sum = std::fma(static_cast<float>(products), of_weight.scale * of_x.scale, sum);
+    if (!minimum) continue;
+    const int codes =
+        of_x.run_sums[0] * of_weight.minimum_runs[0] + of_x.run_sums[1] * of_weight.minimum_runs[1];
+    sum = std::fma(-of_weight.minimum, of_x.scale * static_cast<float>(codes), sum);
   }
   return sum;
 }
@@ -143,16 +171,25 @@ void MatmulQuantizedTest::check(DType dtype, const MatmulShape& shape, bool with
     weight.bias = round_to(DType::kBF16, random_floats(rng, static_cast<std::size_t>(n)));
     weight.segment.bias = memory_->put_vector(weight.bias, DType::kBF16);
   }
+  struct Column {
+    std::vector<BlockLine> lines;
+    float bias;
+  };
+  const auto depth = static_cast<std::size_t>(shape.depth);
+  std::vector<Column> columns;
+  for (const QuantizedWeight& weight : weights) {
+    for (std::int64_t n = 0; n < weight.segment.weight.dims[0]; ++n) {
+      const std::uint8_t* const row = weight.blocks.data() + n * bytes_of(dtype, shape.depth);
+      columns.push_back({weight_lines(dtype, row, (depth + 31) / 32),
+                         with_bias ? weight.bias[static_cast<std::size_t>(n)] : 0.0F});
+    }
+  }
   std::vector<float> want;
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const auto of_row = std::span(x).subspan(static_cast<std::size_t>(row * shape.depth),
-                                             static_cast<std::size_t>(shape.depth));
-    for (const QuantizedWeight& weight : weights) {
-      const std::int64_t row_bytes = bytes_of(dtype, shape.depth);
-      for (std::int64_t n = 0; n < weight.segment.weight.dims[0]; ++n) {
-        const float product = product_of(of_row, dtype, weight.blocks.data() + n * row_bytes);
-        want.push_back(with_bias ? product + weight.bias[static_cast<std::size_t>(n)] : product);
-      }
+  for (std::size_t row = 0; row < static_cast<std::size_t>(shape.rows); ++row) {
+    const std::vector<InputLine> lines = input_lines(std::span(x).subspan(row * depth, depth));
+    for (const Column& column : columns) {
+      const float product = product_of(lines, column.lines, has_minimum(dtype));
+      want.push_back(with_bias ? product + column.bias : product);
     }
   }
   expect_same(run(x, shape, weights), want,
