@@ -41,6 +41,7 @@ std::optional<TileOperation> operation_of(const Encoding& e) {
       if (memory) return TileOperation::kConfigure;
       return e.reg == 0 && e.rm == 0 ? std::optional(TileOperation::kRelease) : std::nullopt;
     case 0x493: return memory ? std::nullopt : std::optional(TileOperation::kZero);
+    case 0x4B1:  // with a hint for the caches
     case 0x4B3: return memory ? std::optional(TileOperation::kLoad) : std::nullopt;
     case 0x4B2: return memory ? std::optional(TileOperation::kStore) : std::nullopt;
     case 0x5C2: return memory ? std::nullopt : std::optional(TileOperation::kAddBf16);

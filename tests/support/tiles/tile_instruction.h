@@ -12,7 +12,7 @@ enum class TileOperation : std::uint8_t {
   kConfigure,  // ldtilecfg
   kRelease,    // tilerelease
   kZero,       // tilezero
-  kLoad,       // tileloadd
+  kLoad,       // tileloadd, tileloaddt1
   kStore,      // tilestored
   kAddBf16,    // tdpbf16ps
   kAddInt8,    // tdpbssd

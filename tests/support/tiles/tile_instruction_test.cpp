@@ -27,7 +27,7 @@ SLUICE_CODE(code_bf16, "tdpbf16ps %tmm3, %tmm2, %tmm1");
 SLUICE_CODE(code_int8, "tdpbssd %tmm7, %tmm0, %tmm4");
 SLUICE_CODE(code_mixed_signs, "tdpbsud %tmm7, %tmm0, %tmm4");
 SLUICE_CODE(code_unsigned, "tdpbuud %tmm7, %tmm0, %tmm4");
-SLUICE_CODE(code_hinted, "tileloaddt1 (%rax,%rcx,1), %tmm0");
+SLUICE_CODE(code_load_once, "tileloaddt1 (%rax,%rcx,1), %tmm0");
 SLUICE_CODE(code_store_configuration, "sttilecfg (%rdi)");
 SLUICE_CODE(code_undefined, "ud2");
 SLUICE_CODE(code_vector, "vfmadd231ps %ymm1, %ymm2, %ymm3");
@@ -79,6 +79,7 @@ TEST(TileInstruction, ReadsWhereRowsLie) {
   expect_rows(code_load_high, kLoad, 7, 7, kR13 + 64, 4 * kR12);
   expect_rows(code_load_stack, kLoad, 10, 3, kRsp - 1024, 8 * kR15);
   expect_rows(code_load_frame, kLoad, 7, 1, kRbp, 2 * kRdx);
+  expect_rows(code_load_once, kLoad, 6, 0, kRax, kRcx);
   expect_rows(code_load_rows_alike, kLoad, 6, 2, kRdx, 0);
   expect_rows(code_store, TileOperation::kStore, 10, 5, kRdi + 0x12345, kR9);
 }
@@ -106,8 +107,8 @@ TEST(TileInstruction, ReadsWhichTiles) {
 }
 
 TEST(TileInstruction, TakesNoOther) {
-  for (const std::uint8_t* code : {code_mixed_signs, code_unsigned, code_hinted,
-                                   code_store_configuration, code_undefined, code_vector}) {
+  for (const std::uint8_t* code :
+       {code_mixed_signs, code_unsigned, code_store_configuration, code_undefined, code_vector}) {
     EXPECT_FALSE(parsed(code)) << static_cast<int>(code[3]);
   }
 }

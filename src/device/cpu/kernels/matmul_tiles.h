@@ -74,6 +74,11 @@ class TileMatmul {
   static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
   static constexpr std::int64_t kFewPassDepth =
       Weight::kInPlace ? kPassDepth : kFewPassBytes / kElementBytes;
+  // Two tiles of a weight by so many steps stay in the first-level cache while the tiles of tokens
+  // pass by, in part.
+  static constexpr std::int64_t kStepsKept = 32;
+  // keep_storing() comes once in so many steps, which take less than half a microsecond.
+  static constexpr std::int64_t kStepsAwake = 8;
   // Lines ahead of the tile that is multiplied, along each row of a weight that comes from memory.
   static constexpr std::int64_t kLinesAhead = 4;
 
@@ -103,39 +108,68 @@ class TileMatmul {
     return {scratch, kTileRowBytes, step};
   }
 
+  // Few tokens: their tiles stay in the first-level cache.
+  struct FewTokens {
+    static constexpr bool kXOnce = false;
+    static constexpr bool kWeightOnce = false;
+    static constexpr bool kKeepStoring = false;  // it waits for memory longer than for a store
+  };
+  // The tiles of many tokens pass by the first-level cache.
+  template <bool weight_once>
+  struct ManyTokens {
+    static constexpr bool kXOnce = true;
+    static constexpr bool kWeightOnce = weight_once;
+    static constexpr bool kKeepStoring = true;
+  };
+
+  // Adds the products of the weight's tile in register kWhole + left with tiles of tokens from j
+  // on; the first tile of the weight loads them.
+  template <class Tokens, int left, int lefts, int rights, int j = 0>
+  SLUICE_INLINE static void add_products(const std::uint8_t* x, std::int64_t stride,
+                                         std::int64_t row_bytes) {
+    if constexpr (j < rights) {
+      constexpr int kLeft = TileSession::kWhole;
+      constexpr int kRight = kLeft + lefts;
+      constexpr int kTile = kRight + j % (8 - kRight);
+      if constexpr (left == 0) load_tile<kTile, Tokens::kXOnce>(x + j * stride, row_bytes);
+      Products::template add<left * rights + j, kLeft + left, kTile>();
+      add_products<Tokens, left, lefts, rights, j + 1>(x, stride, row_bytes);
+    }
+  }
+
   // Adds the products of `lefts` tiles of the weight with `rights` tiles of tokens, for `steps`
-  // tiles along K. The sums are in registers left * rights + right. Calls beside() in each step.
-  template <int lefts, int rights, class Beside>
+  // tiles along K. The sums are in registers left * rights + right. Calls beside.step() in each
+  // step. A core looks ahead a few steps only, and memory is read again after each instruction of
+  // tiles: so what the loop needs is in local variables.
+  template <class Tokens, int lefts, int rights, class Beside>
   SLUICE_INLINE void multiply(const LeftRows& rows, const std::uint8_t* x, std::int64_t steps,
-                              const Upcoming& upcoming, const Beside& beside) const {
+                              const Upcoming& upcoming, Beside& beside) {
     static_assert(rights <= 4 && (lefts == 1 || (lefts == 2 && rights <= 2)));
     constexpr int kLeft = TileSession::kWhole;
-    constexpr int kRight = kLeft + lefts;
-    const std::uint8_t* left = rows.first;
-    const std::int64_t x_tile_bytes = kTileRows * x_row_bytes_;
+    const LeftRows of_left = rows;
+    const Upcoming next = upcoming;
+    const std::uint8_t* left = of_left.first;
+    const std::uint8_t* ahead = next.first;
+    const std::int64_t x_row_bytes = x_row_bytes_;
+    const std::int64_t x_tile_bytes = kTileRows * x_row_bytes;
     const std::int64_t x_stride = k_tiles_ * x_tile_bytes;
-    const std::uint8_t* next = upcoming.first;
+    std::uint8_t* const awake = awake_;
     for (std::int64_t step = 0; step < steps; ++step) {
-      load_tile<kLeft>(left, rows.stride);
-      repeat<rights>([&](auto j) {
-        constexpr int kTile = kRight + decltype(j)::value % (8 - kRight);
-        load_tile<kTile>(x + decltype(j)::value * x_stride, x_row_bytes_);
-        Products::template add<decltype(j)::value, kLeft, kTile>();
-      });
-      for (int r = 0; r < upcoming.count; ++r) {
-        prefetch_second(next + r * upcoming.stride);
-      }
-      beside();
+      load_tile<kLeft, Tokens::kWeightOnce>(left, of_left.stride);
+      add_products<Tokens, 0, lefts, rights>(x, x_stride, x_row_bytes);
+      for (int r = 0; r < next.count; ++r) prefetch_second(ahead + r * next.stride);
+      beside.step();
       if constexpr (lefts == 2) {
-        load_tile<kLeft + 1>(left + kTileRows * rows.stride, rows.stride);
-        repeat<rights>([&](auto j) {
-          constexpr int kTile = kRight + decltype(j)::value;
-          Products::template add<rights + decltype(j)::value, kLeft + 1, kTile>();
-        });
+        load_tile<kLeft + 1, Tokens::kWeightOnce>(left + kTileRows * of_left.stride,
+                                                  of_left.stride);
+        add_products<Tokens, 1, lefts, rights>(x, x_stride, x_row_bytes);
       }
-      left += rows.step;
+      if (Tokens::kKeepStoring && step % kStepsAwake == kStepsAwake - 1) {
+        keep_storing<kLeft>(awake);
+      }
+      left += of_left.step;
       x += x_tile_bytes;
-      next += kTileRowBytes;
+      ahead += kTileRowBytes;
     }
   }
 
@@ -161,7 +195,8 @@ class TileMatmul {
   // A weight in scratch memory is put there one pass ahead, so that tiles are not loaded before
   // their stores are done, and memory is read while others are multiplied.
   template <int rights>
-  void few() const {
+  void few() {
+    NothingBeside nothing;
     int buffer = 0;
     FewPass pass = few_pass(p_.col_begin, 0, buffer);
     while (pass.col < p_.col_end) {
@@ -173,14 +208,14 @@ class TileMatmul {
       const std::int64_t steps = (pass.depth + kTileDepth - 1) / kTileDepth;
       const std::int64_t last =
           Weight::kInPlace && end == p_.depth ? (steps < kLinesAhead ? steps : kLinesAhead) : 0;
-      multiply<1, rights>(pass.rows, x_tiles(0, pass.k), steps - last,
-                          ahead_of(pass.rows, count_of(pass.col, kTileRows)), [] {});
+      multiply<FewTokens, 1, rights>(pass.rows, x_tiles(0, pass.k), steps - last,
+                                     ahead_of(pass.rows, count_of(pass.col, kTileRows)), nothing);
       if (last > 0) {
         // The lines that follow are those of the next rows.
         LeftRows rows = pass.rows;
         rows.first += (steps - last) * rows.step;
-        multiply<1, rights>(rows, x_tiles(0, pass.k + (steps - last) * kTileDepth), last,
-                            begin_of(pass.col + kTileRows), [] {});
+        multiply<FewTokens, 1, rights>(rows, x_tiles(0, pass.k + (steps - last) * kTileDepth), last,
+                                       begin_of(pass.col + kTileRows), nothing);
       }
       if (end == p_.depth) store_sums<rights>(pass.col);
       pass = next;
@@ -188,11 +223,9 @@ class TileMatmul {
   }
 
   template <int rights>
-  SLUICE_INLINE void store_sums(std::int64_t col) const {
-    alignas(64) float results[rights * kResultFloats];
-    store_tiles<rights>(results);
-    Waiting waiting{0, col, 1, rights, results};
-    store_outputs(waiting, waiting.count());
+  SLUICE_INLINE void store_sums(std::int64_t col) {
+    store_tiles<rights>(results_);
+    Waiting(p_, 0, col, 1, rights, results_).finish();
   }
 
   // The first lines of rows from `col` on.
@@ -208,32 +241,62 @@ class TileMatmul {
     return {rows.first + kLinesAhead * kTileRowBytes, rows.stride, there};
   }
 
-  // Results of a block, [left][right][columns][tokens], that become outputs by and by.
-  struct Waiting {
-    int token = 0;  // tile of the first ones
-    std::int64_t col = 0;
-    int lefts = 0;
-    int rights = 0;
-    const float* results = nullptr;
-    int done = 0;  // groups of outputs: kGroup tokens by 16 columns
+  // Results of a block, [left][right][columns][tokens], that become outputs by and by, in groups of
+  // 4 tokens by 16 columns.
+  class Waiting {
+   public:
+    SLUICE_INLINE Waiting() = default;
+    // `token`: the tile of the first ones.
+    SLUICE_INLINE Waiting(const MatmulPiece& p, int token, std::int64_t col, int lefts, int rights,
+                          const float* results)
+        : p_(&p),
+          row_(std::int64_t{token} * kTileRows),
+          first_row_(row_),
+          end_row_(row_ + std::int64_t{rights} * kTileRows),
+          col_(col),
+          results_(results),
+          left_(lefts * rights * kGroups) {}
 
-    static constexpr int kGroup = 4;  // tokens
-    static constexpr int kGroupsOfTile = kTileRows / kGroup;
-    int count() const { return lefts * rights * kGroupsOfTile; }
-  };
-
-  // Stores groups until `done` of them are.
-  SLUICE_INLINE void store_outputs(Waiting& waiting, int done) const {
-    for (; waiting.done < done; ++waiting.done) {
-      const int tile = waiting.done / Waiting::kGroupsOfTile;
-      const int group = waiting.done % Waiting::kGroupsOfTile * Waiting::kGroup;
-      const int left = tile >= waiting.rights ? 1 : 0;
-      const std::int64_t row = (waiting.token + tile - left * waiting.rights) * kTileRows + group;
-      const std::int64_t col = waiting.col + left * kTileRows;
-      Result::store(p_, row, col, count_of(col, kTileRows),
-                    waiting.results + tile * kResultFloats + group);
+    int count() const { return left_; }
+    // Each step stores `groups`.
+    SLUICE_INLINE void begin_steps(int groups) { groups_ = groups; }
+    SLUICE_INLINE void step() {
+      for (int i = 0; i < groups_ && left_ > 0; ++i) store();
     }
-  }
+    SLUICE_INLINE void finish() {
+      while (left_ > 0) store();
+    }
+
+   private:
+    static constexpr int kGroup = 4;  // tokens
+    static constexpr int kGroups = kTileRows / kGroup;
+
+    SLUICE_INLINE void store() {
+      const std::int64_t cols = p_->col_end - col_;
+      Result::store(*p_, row_, col_, cols < kTileRows ? static_cast<int>(cols) : kTileRows,
+                    results_);
+      --left_;
+      row_ += kGroup;
+      results_ += kGroup;
+      if (row_ % kTileRows != 0) return;
+      results_ += kResultFloats - kTileRows;
+      if (row_ < end_row_) return;
+      row_ = first_row_;
+      col_ += kTileRows;
+    }
+
+    const MatmulPiece* p_ = nullptr;
+    std::int64_t row_ = 0;
+    std::int64_t first_row_ = 0;
+    std::int64_t end_row_ = 0;
+    std::int64_t col_ = 0;
+    const float* results_ = nullptr;
+    int left_ = 0;  // groups
+    int groups_ = 0;
+  };
+  struct NothingBeside {
+    SLUICE_INLINE static void step() {}
+  };
 
   template <int count>
   SLUICE_INLINE static void store_tiles(float* results) {
@@ -254,7 +317,7 @@ class TileMatmul {
         }
       }
     }
-    store_outputs(waiting_, waiting_.count());
+    waiting_.finish();
   }
 
   template <int lefts>
@@ -305,15 +368,17 @@ class TileMatmul {
       }
     });
     const std::int64_t steps = (depth + kTileDepth - 1) / kTileDepth;
-    const int groups = static_cast<int>((waiting_.count() + steps - 1) / steps);
-    multiply<lefts, rights>(rows, x_tiles(token, k), steps, upcoming, [&] {
-      const int done = waiting_.done + groups;
-      store_outputs(waiting_, done < waiting_.count() ? done : waiting_.count());
-    });
+    Waiting waiting = waiting_;
+    waiting.begin_steps(static_cast<int>((waiting.count() + steps - 1) / steps));
+    if (steps > kStepsKept) {
+      multiply<ManyTokens<true>, lefts, rights>(rows, x_tiles(token, k), steps, upcoming, waiting);
+    } else {
+      multiply<ManyTokens<false>, lefts, rights>(rows, x_tiles(token, k), steps, upcoming, waiting);
+    }
+    waiting_ = waiting;
     if (k + depth == p_.depth) {
-      float* const results = waiting_.results == results_[0] ? results_[1] : results_[0];
-      store_tiles<lefts * rights>(results);
-      waiting_ = {token, col, lefts, rights, results};
+      store_tiles<lefts * rights>(results_);
+      waiting_ = Waiting(p_, token, col, lefts, rights, results_);
       return;
     }
     repeat<lefts * rights>([&](auto i) {
@@ -333,7 +398,8 @@ class TileMatmul {
   const std::int64_t x_row_bytes_;  // of a tile of tokens
   const std::int64_t k_tiles_;
   Waiting waiting_;
-  alignas(64) float results_[2][4 * kResultFloats];  // of the block that waits, and of the next
+  alignas(64) std::uint8_t awake_[kTileRowBytes];
+  alignas(64) float results_[4 * kResultFloats];  // of the block that waits
 };
 
 // Stores results of 4 rows, [16 columns][kTileRows], as outputs; `output(v, row)` makes them of a
@@ -362,8 +428,9 @@ SLUICE_INLINE void store_rows(const MatmulPiece& p, std::int64_t row, std::int64
     }
     return;
   }
-  for (int i = 0; i < 4 && i < rows; ++i) {
-    Avx512::store(out + i * p.out_stride, output(v[i], row + i), cols);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    if (i < rows) Avx512::store(out + i * p.out_stride, output(v[i], row + i), cols);
   }
 }
 

@@ -72,10 +72,15 @@ template <int tile>
 SLUICE_INLINE void clear_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(tile));
 }
-// Rows at p, p + stride, ...; the stride is in bytes.
-template <int tile>
+// Rows at p, p + stride, ...; the stride is in bytes. Lines that are loaded `once` leave the
+// first-level cache to others.
+template <int tile, bool once = false>
 SLUICE_INLINE void load_tile(const void* p, std::int64_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+  if constexpr (once) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+  } else {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+  }
 }
 template <int tile>
 SLUICE_INLINE void store_tile(void* p, std::int64_t stride) {
@@ -99,5 +104,13 @@ struct Int8Products {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(left), "i"(right));
   }
 };
+
+// Stores a register to one line of memory. The unit that stores tiles falls asleep after half a
+// microsecond without work, and then takes 0.3 microseconds to wake
+// (docs/cpu-kernel-figures.md#units-that-fall-asleep). A loop that stores seldom keeps it awake.
+template <int tile>
+SLUICE_INLINE void keep_storing(void* line) {
+  store_tile<tile>(line, 0);
+}
 
 }  // namespace sluice::kernels
