@@ -144,6 +144,7 @@ class TileAttention {
   static constexpr int kDepth = 32;                           // elements of a step along K
   static constexpr int kSteps = kAttentionTile / kDepth;      // along keys
   static constexpr std::int64_t kTileHalves = kTileBytes / 2;
+  static constexpr int kOutputFloats = kTileRows * kTileRows;  // of 16 dimensions
 
   void load_queries() {
     const int rows = place_.count();
@@ -436,23 +437,36 @@ class TileAttention {
     float* const outputs = outputs_of(row_tile);
     load_tile<4>(weights_, kTileRowBytes);
     load_tile<5>(weights_ + kTileHalves, kTileRowBytes);
+    constexpr std::int32_t kStep = 4 * kTileRows;
+    float* before = nullptr;
     std::int32_t i = 0;
-    for (; i + 4 * kTileRows <= padded_; i += 4 * kTileRows)
-      weigh_columns<4>(outputs, i, written, only);
-    if (i < padded_) weigh_columns<2>(outputs, i, written, only);
+    for (; i + kStep <= padded_; i += kStep) {
+      weigh_columns<4>(outputs, i, written, before, only);
+      before = outputs + i * kTileRows;
+    }
+    if (i < padded_) {
+      weigh_columns<2>(outputs, i, written, before, only);
+      if (before != nullptr) store_columns<2, 4>(before, only);
+      store_columns<0, 2>(outputs + i * kTileRows, only);
+    } else {
+      store_columns<0, 4>(before, only);
+    }
   }
 
-  // The sums of 16 dimensions are in each of `count` registers, from dimension i on.
+  // Computes the sums of 16 dimensions in each of `count` registers, from dimension i on. If
+  // `before` is not null, the registers hold its sums, which are stored one by one beside the
+  // loads: four stores that follow each other wait.
   template <int count>
-  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, bool written, int only) {
+  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, bool written, float* before,
+                                   int only) {
     const std::uint16_t* const values = values_ + i / kTileRows * kTileHalves;
     float* const output = outputs + i * kTileRows;
     const std::int64_t next_step = value_step();
-    constexpr int kFloats = kTileRows * kTileRows;
     repeat<count>([=](auto column) {
       constexpr int kColumn = decltype(column)::value;
+      if (before != nullptr) store_columns<kColumn, kColumn + 1>(before, only);
       if (written) {
-        load_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
+        load_tile<kColumn>(output + kColumn * kOutputFloats, kTileRowBytes);
       } else {
         clear_tile<kColumn>();
       }
@@ -465,15 +479,20 @@ class TileAttention {
       Bf16Products::add<kColumn, 4 + kStep, kRight>();
       next_.fetch<2>();
     });
-    repeat<count>([=](auto column) {
-      constexpr int kColumn = decltype(column)::value;
+  }
+
+  // Stores the sums in registers [begin, end), of all rows or of row `only` of the 16.
+  template <int begin, int end>
+  SLUICE_INLINE static void store_columns(float* output, int only) {
+    repeat<end - begin>([=](auto column) {
+      constexpr int kColumn = begin + decltype(column)::value;
+      float* const to = output + kColumn * kOutputFloats;
       if (only < 0) {
-        store_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
+        store_tile<kColumn>(to, kTileRowBytes);
       } else {
-        alignas(64) float results[kFloats];
+        alignas(64) float results[kOutputFloats];
         store_tile<kColumn>(results, kTileRowBytes);
-        S::store(output + kColumn * kFloats + only * kTileRows,
-                 S::load(results + only * kTileRows));
+        S::store(to + only * kTileRows, S::load(results + only * kTileRows));
       }
     });
   }
