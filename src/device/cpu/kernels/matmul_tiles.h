@@ -74,8 +74,8 @@ class TileMatmul {
   static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
   static constexpr std::int64_t kFewPassDepth =
       Weight::kInPlace ? kPassDepth : kFewPassBytes / kElementBytes;
-  // Two tiles of a weight by so many steps stay in the first-level cache while the tiles of tokens
-  // pass by, in part.
+  // Two tiles of a weight by more steps do not stay in the first-level cache from one tile of
+  // tokens to the next.
   static constexpr std::int64_t kStepsKept = 32;
   // keep_storing() comes once in so many steps, which take less than half a microsecond.
   static constexpr std::int64_t kStepsAwake = 8;
@@ -140,36 +140,34 @@ class TileMatmul {
   // Adds the products of `lefts` tiles of the weight with `rights` tiles of tokens, for `steps`
   // tiles along K. The sums are in registers left * rights + right. Calls beside.step() in each
   // step. A core looks ahead a few steps only, and memory is read again after each instruction of
-  // tiles: so what the loop needs is in local variables.
+  // tiles: so what the loop needs is in copies.
   template <class Tokens, int lefts, int rights, class Beside>
-  SLUICE_INLINE void multiply(const LeftRows& rows, const std::uint8_t* x, std::int64_t steps,
-                              const Upcoming& upcoming, Beside& beside) {
+  SLUICE_INLINE void multiply(LeftRows rows, const std::uint8_t* x, std::int64_t steps,
+                              Upcoming upcoming, Beside& beside) {
     static_assert(rights <= 4 && (lefts == 1 || (lefts == 2 && rights <= 2)));
     constexpr int kLeft = TileSession::kWhole;
-    const LeftRows of_left = rows;
-    const Upcoming next = upcoming;
-    const std::uint8_t* left = of_left.first;
-    const std::uint8_t* ahead = next.first;
     const std::int64_t x_row_bytes = x_row_bytes_;
     const std::int64_t x_tile_bytes = kTileRows * x_row_bytes;
     const std::int64_t x_stride = k_tiles_ * x_tile_bytes;
     std::uint8_t* const awake = awake_;
     for (std::int64_t step = 0; step < steps; ++step) {
-      load_tile<kLeft, Tokens::kWeightOnce>(left, of_left.stride);
+      load_tile<kLeft, Tokens::kWeightOnce>(rows.first, rows.stride);
       add_products<Tokens, 0, lefts, rights>(x, x_stride, x_row_bytes);
-      for (int r = 0; r < next.count; ++r) prefetch_second(ahead + r * next.stride);
+      for (int r = 0; r < upcoming.count; ++r) {
+        prefetch_second(upcoming.first + r * upcoming.stride);
+      }
       beside.step();
       if constexpr (lefts == 2) {
-        load_tile<kLeft + 1, Tokens::kWeightOnce>(left + kTileRows * of_left.stride,
-                                                  of_left.stride);
+        load_tile<kLeft + 1, Tokens::kWeightOnce>(rows.first + kTileRows * rows.stride,
+                                                  rows.stride);
         add_products<Tokens, 1, lefts, rights>(x, x_stride, x_row_bytes);
       }
       if (Tokens::kKeepStoring && step % kStepsAwake == kStepsAwake - 1) {
         keep_storing<kLeft>(awake);
       }
-      left += of_left.step;
+      rows.first += rows.step;
       x += x_tile_bytes;
-      ahead += kTileRowBytes;
+      upcoming.first += kTileRowBytes;
     }
   }
 
