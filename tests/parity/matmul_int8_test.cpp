@@ -147,6 +147,28 @@ TEST_P(MatmulInt8Test, RowsOfZerosTinyAndBadNumbers) {
   }
 }
 
+TEST_P(MatmulInt8Test, GatedProductsHaveTheirBits) {
+  SplitMix64 rng(5);
+  for (const std::int64_t depth : {100, 320, 4200}) {
+    for (const std::int64_t rows : {3, 66, 97, 530}) {
+      if (rows * depth > 500'000) continue;
+      if (GetParam().name == "cpu_reference" && rows > 3) continue;
+      memory_->clear();
+      GatedMatmulParams p;
+      p.gate = put_weight(rng, 150, depth, false).segment;
+      p.up = put_weight(rng, 150, depth, false).segment;
+      p.x = memory_->put_matrix(random_floats(rng, static_cast<std::size_t>(rows * depth)), rows,
+                                depth, DType::kBF16);
+      p.scratch = memory_->take_matrix(rows, 300, DType::kF32);
+      p.out = memory_->take_matrix(rows, 150, rows == 97 ? DType::kF32 : DType::kBF16, 155);
+      p.activation = rows == 66 ? GatedActivation::kGeluTanh : GatedActivation::kSilu;
+      p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+      check_gated_bits(p, std::to_string(rows) + " x " + std::to_string(depth));
+    }
+  }
+  memory_->check_guards();
+}
+
 TEST_P(MatmulInt8Test, EmbeddingsAreCodesTimesScales) {
   SplitMix64 rng(4);
   const Int8Weight table = put_weight(rng, 9, 77, false);

@@ -395,11 +395,7 @@ TEST_P(MatmulQuantizedTest, GatedProductsHaveTheirBits) {
       p.scratch = memory_->take_matrix(rows, 300, DType::kF32);
       p.out = memory_->take_matrix(rows, 150, DType::kBF16, 150);
       p.rows = {nullptr, static_cast<std::int32_t>(rows)};
-      ops().run(p);
-      const auto fused = result(p.out);
-      ops().run(p.product());
-      ops().run(p.activated());
-      expect_same(fused, result(p.out), std::to_string(rows) + " rows, " + dtype_name(dtype));
+      check_gated_bits(p, std::to_string(rows) + " rows, " + dtype_name(dtype));
     }
   }
 }

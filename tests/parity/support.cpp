@@ -222,6 +222,14 @@ std::vector<float> DeviceTest::multiply(const TensorView& x,
   return result(p.out);
 }
 
+void DeviceTest::check_gated_bits(const GatedMatmulParams& p, const std::string& what) {
+  ops().run(p);
+  const std::vector<float> in_one = result(p.out);
+  ops().run(p.product());
+  ops().run(p.activated());
+  expect_same(in_one, result(p.out), what);
+}
+
 void expect_close(const std::vector<float>& got, const std::vector<double>& want,
                   const std::vector<double>& tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

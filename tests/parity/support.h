@@ -110,6 +110,8 @@ class DeviceTest : public testing::TestWithParam<DeviceCase> {
   // The product of x with all segments. The number of rows is read from memory, and there may be
   // one more.
   std::vector<float> multiply(const TensorView& x, const std::vector<MatmulSegment>& segments);
+  // gated_matmul has the bits of matmul and gated_activation.
+  void check_gated_bits(const GatedMatmulParams& p, const std::string& what);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<DeviceMemory> memory_;

@@ -45,12 +45,12 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
   lines_.reset(new (std::align_val_t{64}) std::uint8_t[kLineBytes]);
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
+  gated_.reset(
+      new (std::align_val_t{64}) float[static_cast<std::size_t>(kGatedFloats * pool.size())]);
   if (kernels_.packed_matmul == nullptr) return;
   packed_.reset(new (std::align_val_t{64}) std::uint16_t[kPackedElements]);
   const auto sums = static_cast<std::size_t>(kernels::kSumFloats * pool.size());
   sums_.reset(new (std::align_val_t{64}) float[sums]);
-  gated_.reset(
-      new (std::align_val_t{64}) float[static_cast<std::size_t>(kGatedFloats * pool.size())]);
 }
 
 void FastOps::split_rows(std::int32_t rows, std::int64_t bytes,
@@ -137,17 +137,13 @@ void FastOps::execute(const MatmulParams& p) {
   if (std::ranges::any_of(used, [](const MatmulSegment& s) { return s.order != nullptr; })) {
     return multiply_ordered(p, rows);
   }
-  const auto in_blocks = std::ranges::count_if(
-      used, [](const MatmulSegment& segment) { return is_blocks(segment.weight.dtype); });
-  if (in_blocks == p.num_segments) return multiply_lines(p, rows);
-  if (in_blocks > 0) return multiply_each(p);
-  if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
-  if (std::all_of(p.segments, p.segments + p.num_segments, [&](const MatmulSegment& segment) {
-        return packs(p.x.dtype, segment.weight.dtype, rows);
+  const InputForm form = form_of(p.x.dtype, used[0].weight.dtype, rows);
+  if (std::ranges::any_of(used, [&](const MatmulSegment& segment) {
+        return form_of(p.x.dtype, segment.weight.dtype, rows) != form;
       })) {
-    return multiply_packed(p, rows);
+    return multiply_each(p);
   }
-  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
+  in_parts(p.x, form, rows, [&](const MatmulInput& x) { multiply(p, x); });
 }
 
 namespace {
@@ -171,48 +167,96 @@ TensorView rows_from(const TensorView& x, std::int32_t first) {
 
 }  // namespace
 
-void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
-  CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
-  const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
-  const bool packed = packs(DType::kBF16, DType::kI8, rows);
+FastOps::InputForm FastOps::form_of(DType x, DType weight, std::int32_t rows) const {
+  if (is_blocks(weight)) return InputForm::kLines;
+  if (weight == DType::kI8) {
+    return packs(DType::kBF16, weight, rows) ? InputForm::kPackedCodes : InputForm::kCodes;
+  }
+  return packs(x, weight, rows) ? InputForm::kPacked : InputForm::kAsTheyAre;
+}
+
+bool FastOps::packs(DType dtype, DType weight, std::int32_t rows) const {
+  return dtype == DType::kBF16 && kernels_.packed_matmul != nullptr &&
+         rows >= kernels_.packed_from && kernels_.packed_matmul(weight) != nullptr;
+}
+
+void FastOps::in_parts(const TensorView& x, InputForm form, std::int32_t rows,
+                       FunctionRef<void(const MatmulInput&)> part) {
+  switch (form) {
+    case InputForm::kAsTheyAre: return part({.data = x.data, .stride = x.strides[0], .rows = rows});
+    case InputForm::kPacked: return in_packed_parts(x, rows, part);
+    case InputForm::kCodes: return in_code_parts(x, rows, false, part);
+    case InputForm::kPackedCodes: return in_code_parts(x, rows, true, part);
+    case InputForm::kLines: return in_line_parts(x, rows, part);
+  }
+}
+
+void FastOps::in_code_parts(const TensorView& x, std::int32_t rows, bool packed,
+                            FunctionRef<void(const MatmulInput&)> part) {
+  CHECK(x.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  const std::int64_t stride = round_up(x.dims[1], kernels::kCodeAlignment);
   const std::int64_t most = packed ? packed_rows(stride) : kCodeRows;
-  const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, most));
-  for (std::int32_t first = 0; first < rows; first += part) {
-    const std::int32_t count = std::min(part, rows - first);
-    const TensorView x = rows_from(p.x, first);
+  const auto step = static_cast<std::int32_t>(std::min(kCodeBytes / stride, most));
+  for (std::int32_t first = 0; first < rows; first += step) {
+    const std::int32_t count = std::min(step, rows - first);
+    const TensorView some = rows_from(x, first);
     split_rows(count, count * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
-      kernels_.quantize_rows(x, begin, end, codes_.get(), stride, code_rows_.get());
+      kernels_.quantize_rows(some, begin, end, codes_.get(), stride, code_rows_.get());
     });
     if (packed) {
       pack(matrix_view(codes_.get(), DType::kBF16, count, stride / 2), count);
     }
-    multiply(p, {.data = packed ? static_cast<const void*>(packed_.get()) : codes_.get(),
-                 .stride = stride,
-                 .quantized = code_rows_.get(),
-                 .packed = packed,
-                 .passes = !packed && kernels_.code_pass > 0 && count >= kernels::kCodePassRows,
-                 .first = first,
-                 .rows = count});
+    part({.data = packed ? static_cast<const void*>(packed_.get()) : codes_.get(),
+          .stride = stride,
+          .quantized = code_rows_.get(),
+          .packed = packed,
+          .passes = !packed && kernels_.code_pass > 0 && count >= kernels::kCodePassRows,
+          .first = first,
+          .rows = count});
   }
 }
 
-void FastOps::multiply_lines(const MatmulParams& p, std::int32_t rows) {
+void FastOps::in_line_parts(const TensorView& x, std::int32_t rows,
+                            FunctionRef<void(const MatmulInput&)> part) {
   constexpr std::int64_t kTile = kernels::kPackedTile;
-  CHECK(p.x.dtype == DType::kBF16 && p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
-  const std::int64_t lines = (p.x.dims[1] + kernels::kLineElements - 1) / kernels::kLineElements;
+  CHECK(x.dtype == DType::kBF16 && x.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  const std::int64_t lines = (x.dims[1] + kernels::kLineElements - 1) / kernels::kLineElements;
   const std::int64_t bytes = lines * kernels::kLineRowBytes;
-  const auto part =
+  const auto step =
       static_cast<std::int32_t>(std::min(packed_rows(bytes), kLineBytes / bytes / kTile * kTile));
-  for (std::int32_t first = 0; first < rows; first += part) {
-    const std::int32_t count = std::min(part, rows - first);
-    const TensorView x = rows_from(p.x, first);
+  for (std::int32_t first = 0; first < rows; first += step) {
+    const std::int32_t count = std::min(step, rows - first);
+    const TensorView some = rows_from(x, first);
     const std::int32_t tiles = (count + kernels_.line_tile_rows - 1) / kernels_.line_tile_rows;
     const auto items = static_cast<std::int32_t>(tiles * lines);
     split_rows(items, count * row_bytes(x) * 4, [&](std::int32_t begin, std::int32_t end) {
-      kernels_.pack_lines(x, count, begin, end, lines_.get());
+      kernels_.pack_lines(some, count, begin, end, lines_.get());
     });
-    multiply(p, {.data = lines_.get(), .lines = true, .first = first, .rows = count});
+    part({.data = lines_.get(), .lines = true, .first = first, .rows = count});
   }
+}
+
+void FastOps::in_packed_parts(const TensorView& x, std::int32_t rows,
+                              FunctionRef<void(const MatmulInput&)> part) {
+  constexpr std::int64_t kTile = kernels::kPackedTile;
+  const std::int64_t depth = round_up(x.dims[1], 2 * kTile);
+  CHECK(depth * kTile <= kPackedElements);
+  // Kernels that run in passes read that much of each row again and again.
+  const std::int64_t again = kernels_.pass > 0 ? std::min(kernels_.pass, depth) : depth;
+  const auto step = static_cast<std::int32_t>(
+      std::min(packed_rows(again * 2), kPackedElements / depth / kTile * kTile));
+  for (std::int32_t first = 0; first < rows; first += step) {
+    const std::int32_t count = std::min(step, rows - first);
+    pack(rows_from(x, first), count);
+    part({.data = packed_.get(), .packed = true, .first = first, .rows = count});
+  }
+}
+
+void FastOps::pack(const TensorView& x, std::int32_t rows) {
+  const std::int32_t tiles = (rows + kernels::kPackedTile - 1) / kernels::kPackedTile;
+  split_rows(tiles, rows * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
+    kernels_.pack_rows(x, rows, begin, end, packed_.get());
+  });
 }
 
 // Segments whose inputs have different forms.
@@ -260,40 +304,6 @@ void FastOps::multiply_ordered(const MatmulParams& p, std::int32_t rows) {
     part.rows = {nullptr, count};
     execute(part);
   }
-}
-
-bool FastOps::packs(DType dtype, DType weight, std::int32_t rows) const {
-  return dtype == DType::kBF16 && kernels_.packed_matmul != nullptr &&
-         rows >= kernels_.packed_from && kernels_.packed_matmul(weight) != nullptr;
-}
-
-void FastOps::multiply_packed(const MatmulParams& p, std::int32_t rows) {
-  pack_parts(p.x, rows, [&](std::int32_t first, std::int32_t count) {
-    multiply(p, {.data = packed_.get(), .packed = true, .first = first, .rows = count});
-  });
-}
-
-void FastOps::pack_parts(const TensorView& x, std::int32_t rows,
-                         FunctionRef<void(std::int32_t, std::int32_t)> part) {
-  constexpr std::int64_t kTile = kernels::kPackedTile;
-  const std::int64_t depth = round_up(x.dims[1], 2 * kTile);
-  CHECK(depth * kTile <= kPackedElements);
-  // Kernels that run in passes read that much of each row again and again.
-  const std::int64_t again = kernels_.pass > 0 ? std::min(kernels_.pass, depth) : depth;
-  const auto most = static_cast<std::int32_t>(
-      std::min(packed_rows(again * 2), kPackedElements / depth / kTile * kTile));
-  for (std::int32_t first = 0; first < rows; first += most) {
-    const std::int32_t count = std::min(most, rows - first);
-    pack(rows_from(x, first), count);
-    part(first, count);
-  }
-}
-
-void FastOps::pack(const TensorView& x, std::int32_t rows) {
-  const std::int32_t tiles = (rows + kernels::kPackedTile - 1) / kernels::kPackedTile;
-  split_rows(tiles, rows * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
-    kernels_.pack_rows(x, rows, begin, end, packed_.get());
-  });
 }
 
 void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
@@ -372,6 +382,10 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
   return kernel;
 }
 
+std::int64_t FastOps::columns_multiple(const MatmulInput& x) const {
+  return x.packed ? kernels_.packed_cols : 2 * kernels::kPackedTile;
+}
+
 std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
                                     const MatmulInput& x, bool shared) const {
   // Each piece in passes packs the rows of x.
@@ -380,7 +394,7 @@ std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
   if (x.packed || x.lines) {
     // Each piece reads all packed rows.
     const std::int64_t most = std::max<std::int64_t>(1, 2 * share);
-    const std::int64_t multiple = x.packed ? kernels_.packed_cols : 2 * kernels::kPackedTile;
+    const std::int64_t multiple = columns_multiple(x);
     return std::min(round_up(most, multiple), kernels::kPackedCols / multiple * multiple);
   }
   // At most what stays in the cache, and enough pieces for all threads.
@@ -512,50 +526,66 @@ void FastOps::execute(const GatedActivationParams& p) {
 // are in a cache.
 void FastOps::execute(const GatedMatmulParams& p) {
   const std::int32_t rows = rows_in_use(p.rows);
-  const auto packed = [&](const MatmulSegment& segment) {
-    return segment.weight.dtype != DType::kI8 && packs(p.x.dtype, segment.weight.dtype, rows);
-  };
+  const InputForm form = form_of(p.x.dtype, p.gate.weight.dtype, rows);
+  const bool alike = form_of(p.x.dtype, p.up.weight.dtype, rows) == form;
   const bool ordered = p.gate.order != nullptr || p.up.order != nullptr;
-  if (rows <= kGatedRows || ordered || !packed(p.gate) || !packed(p.up)) {
+  // Kernels of other forms are slow with few columns.
+  const bool narrow =
+      form == InputForm::kPacked || form == InputForm::kPackedCodes || form == InputForm::kLines;
+  if (rows <= kGatedRows || ordered || !alike || !narrow) {
     run(p.product());
     run(p.activated());
     return;
   }
   CHECK(is_float(p.out.dtype));
-  pack_parts(p.x, rows,
-             [&](std::int32_t first, std::int32_t count) { multiply_gated(p, first, count); });
+  in_parts(p.x, form, rows, [&](const MatmulInput& x) { multiply_gated(p, x); });
 }
 
-void FastOps::multiply_gated(const GatedMatmulParams& p, std::int32_t first, std::int32_t count) {
+void FastOps::multiply_gated(const GatedMatmulParams& p, const MatmulInput& x) {
   const std::int64_t cols = p.out.dims[1];
   const MatmulParams product = p.product();
-  const MatmulInput x{.data = packed_.get(), .packed = true, .rows = count};
   const SegmentPieces gate = cut_segment(product, p.gate, 0, x, true);
   const SegmentPieces up = cut_segment(product, p.up, cols, x, true);
-  const std::int64_t most = kGatedCols / kernels_.packed_cols * kernels_.packed_cols;
+  const TensorView out = rows_from(p.out, x.first);
+  const kernels::GatedKernel kernel = gated_kernel(p, x);
+  const std::int64_t multiple = columns_multiple(x);
+  const std::int64_t most = kGatedCols / multiple * multiple;
   const auto tasks = static_cast<int>((cols + most - 1) / most);
   split_tasks(tasks, true, [&](int task, int worker) {
-    float* const products = gated_.get() + worker * kGatedFloats;
-    const std::int64_t begin = task * most;
-    const std::int64_t n = std::min(most, cols - begin);
-    for (const SegmentPieces* const half : {&gate, &up}) {
-      kernels::MatmulPiece piece = half->whole;
-      piece.col_begin = begin;
-      piece.col_end = begin + n;
-      piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
-      piece.wide = wide_.get() + worker * kernels::kManyFloats;
-      piece.sums = sums_.get() + worker * kernels::kSumFloats;
-      piece.out = products + (half == &up ? n : 0) - begin;
-      piece.out_stride = kGatedStride;
-      half->kernel(piece);
+    kernels::GatedPiece piece{gate.whole, up.whole, out, p.activation};
+    for (kernels::MatmulPiece* const half : {&piece.gate, &piece.up}) {
+      half->col_begin = task * most;
+      half->col_end = std::min(cols, half->col_begin + most);
+      half->scratch = widened_.get() + worker * kernels::kWidenedElements;
+      half->wide = wide_.get() + worker * kernels::kManyFloats;
+      if (x.packed) half->sums = sums_.get() + worker * kernels::kSumFloats;
     }
-    TensorView out = rows_from(p.out, first);
-    out.data = out.as<std::byte>() + begin * static_cast<std::int64_t>(size_of(out.dtype));
-    out.dims[1] = n;
-    kernels_.gated_activation(
-        {matrix_view(products, DType::kF32, count, 2 * n, kGatedStride), out, p.activation, {}}, 0,
-        count);
+    if (kernel != nullptr) return kernel(piece);
+    float* const products = gated_.get() + worker * kGatedFloats;
+    const std::int64_t begin = piece.gate.col_begin;
+    const std::int64_t n = piece.gate.col_end - begin;
+    piece.gate.out = products - begin;
+    piece.up.out = products + n - begin;
+    piece.gate.out_stride = piece.up.out_stride = kGatedStride;
+    gate.kernel(piece.gate);
+    up.kernel(piece.up);
+    piece.out.data = out.as<std::byte>() + begin * static_cast<std::int64_t>(size_of(out.dtype));
+    piece.out.dims[1] = n;
+    kernels_.gated_activation({matrix_view(products, DType::kF32, x.rows, 2 * n, kGatedStride),
+                               piece.out,
+                               p.activation,
+                               {}},
+                              0, x.rows);
   });
+}
+
+kernels::GatedKernel FastOps::gated_kernel(const GatedMatmulParams& p, const MatmulInput& x) const {
+  const TensorView& weight = p.gate.weight;
+  const bool alike =
+      weight.dtype == p.up.weight.dtype && weight.strides[0] == p.up.weight.strides[0];
+  const bool biased = !p.gate.bias.empty() || !p.up.bias.empty();
+  if (!x.packed || !alike || biased || kernels_.gated_matmul == nullptr) return nullptr;
+  return kernels_.gated_matmul(weight.dtype);
 }
 
 void FastOps::execute(const GatherRowsParams& p) {

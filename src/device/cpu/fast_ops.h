@@ -59,21 +59,29 @@ class FastOps final : public OpsBase<FastOps> {
     std::int32_t rows = 0;
   };
   void multiply(const MatmulParams& p, const MatmulInput& x);
+  // How rows of x reach a product with a weight.
+  enum class InputForm { kAsTheyAre, kPacked, kCodes, kPackedCodes, kLines };
+  InputForm form_of(DType x, DType weight, std::int32_t rows) const;
   // Whether rows of x in `dtype` are packed for a product with such a weight.
   bool packs(DType dtype, DType weight, std::int32_t rows) const;
-  void multiply_packed(const MatmulParams& p, std::int32_t rows);
-  void multiply_quantized(const MatmulParams& p, std::int32_t rows);
-  void multiply_lines(const MatmulParams& p, std::int32_t rows);
+  // Calls part(input) for parts of the rows of x, brought into that form.
+  void in_parts(const TensorView& x, InputForm form, std::int32_t rows,
+                FunctionRef<void(const MatmulInput&)> part);
+  void in_packed_parts(const TensorView& x, std::int32_t rows,
+                       FunctionRef<void(const MatmulInput&)> part);
+  void in_code_parts(const TensorView& x, std::int32_t rows, bool packed,
+                     FunctionRef<void(const MatmulInput&)> part);
+  void in_line_parts(const TensorView& x, std::int32_t rows,
+                     FunctionRef<void(const MatmulInput&)> part);
+  void pack(const TensorView& x, std::int32_t rows);
   void multiply_each(const MatmulParams& p);
   void multiply_ordered(const MatmulParams& p, std::int32_t rows);
-  void pack(const TensorView& x, std::int32_t rows);
-  // Calls part(first, count) for parts of the rows of x, packed.
-  void pack_parts(const TensorView& x, std::int32_t rows,
-                  FunctionRef<void(std::int32_t, std::int32_t)> part);
   // Adds up the keys of a part of a cut item, for one piece of its heads.
   void add_part(const AttentionParams& p, const AttentionItem& item, kernels::AttentionPiece piece,
                 std::int32_t index);
-  void multiply_gated(const GatedMatmulParams& p, std::int32_t first, std::int32_t count);
+  void multiply_gated(const GatedMatmulParams& p, const MatmulInput& x);
+  // Null: products are computed first and activated then.
+  kernels::GatedKernel gated_kernel(const GatedMatmulParams& p, const MatmulInput& x) const;
   // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut into pieces. The rest, a shorter piece, comes
@@ -93,6 +101,8 @@ class FastOps final : public OpsBase<FastOps> {
     int count = 0;          // whole pieces
     int rest = -1;          // the number of the rest, if there is one
   };
+  // Pieces of packed rows and lines have a multiple of this many columns.
+  std::int64_t columns_multiple(const MatmulInput& x) const;
   // Columns of `weight` per piece, of `all` columns of the product.
   std::int64_t piece_columns(const TensorView& weight, std::int64_t all, const MatmulInput& x,
                              bool shared) const;

@@ -138,6 +138,12 @@ class TileAttention {
   }
 
  private:
+  // The rows of a group of 16 keys.
+  struct KeyRows {
+    const std::uint8_t* first = nullptr;
+    std::int64_t stride = 0;  // bytes between rows
+  };
+
   friend class AttentionTotals<S, PowerOfTwo>;  // clear_sums(), add_tile(), sums_of()
 
   static constexpr int kGroups = kAttentionTile / kTileRows;  // of 16 keys
@@ -296,7 +302,7 @@ class TileAttention {
       constexpr int kGroup = decltype(group)::value;
       constexpr int kLeft = 4 + 2 * (kGroup % 2);
       if (!seen_group(kGroup, low, high)) return;
-      const LeftRows keys = groups_[kGroup];
+      const KeyRows keys = groups_[kGroup];
       clear_tile<kGroup>();
       for (std::int32_t i = 0; i < padded_; i += kDepth) {
         load_tile<kLeft>(keys.first + i * 2, keys.stride);
@@ -310,8 +316,8 @@ class TileAttention {
 
   // Scores of 32 rows with two groups of 16 keys.
   SLUICE_INLINE void score_pairs(int row_tile, int first_group, int second_group) const {
-    const LeftRows first = groups_[first_group];
-    const LeftRows second = groups_[second_group];
+    const KeyRows first = groups_[first_group];
+    const KeyRows second = groups_[second_group];
     const std::uint16_t* queries = queries_of(row_tile);
     const std::int64_t next = queries_of(row_tile + 1) - queries;
     repeat<4>([](auto sum) { clear_tile<decltype(sum)::value>(); });
@@ -568,7 +574,7 @@ class TileAttention {
   bool outputs_written_ = false;  // of the span
   std::int64_t places_[kAttentionTile];
   NextTile next_;
-  LeftRows groups_[kGroups];
+  KeyRows groups_[kGroups];
 };
 
 template <class S>

@@ -16,7 +16,7 @@ foreach(line IN LISTS symbols)
   math(EXPR seen "${seen} + 1")
   set(object ${CMAKE_MATCH_1})
   set(symbol "${CMAKE_MATCH_3}")
-  set(own "Avx2|Avx512|DotBf16Pairs|TileMatmul|matmul_tiles|BytesOfTiles|DW\\.ref")
+  set(own "Avx2|Avx512|DotBf16Pairs|TileMatmul|matmul_tiles|gated_tiles|BytesOfTiles|DW\\.ref")
   # Code of AVX2 must not have the flags of AVX-VNNI.
   if(object STREQUAL "avx2_vnni")
     set(own "Avx2Vnni|DW\\.ref")

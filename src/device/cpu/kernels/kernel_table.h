@@ -78,6 +78,16 @@ struct MatmulPiece {
 };
 using MatmulKernel = void (*)(const MatmulPiece&);
 
+// The same columns of gate and up, from the same rows of x, without biases: activated products.
+// Rows of both weights have one stride.
+struct GatedPiece {
+  MatmulPiece gate;
+  MatmulPiece up;
+  TensorView out;  // from row row_begin on, all columns
+  GatedActivation activation = GatedActivation::kSilu;
+};
+using GatedKernel = void (*)(const GatedPiece&);
+
 // Some query heads of one KV head, for some query tokens of one row.
 struct AttentionPiece {
   std::int32_t seq = 0;
@@ -154,6 +164,9 @@ struct KernelTable {
   // Products of x in BF16 whose rows were packed, by dtype of the weight: a null function, or a
   // null kernel, where rows are taken as they are.
   MatmulKernel (*packed_matmul)(DType weight);
+  // Gated products of packed rows, by dtype of both weights: a null function, or a null kernel,
+  // where products are computed first and activated then.
+  GatedKernel (*gated_matmul)(DType weight);
   // Packs tiles [begin, end) of kPackedTile rows of x, which has `rows` rows, to `packed`, which is
   // of all rows: as many elements as whole tiles of 16 rows by 32 elements have. x is in BF16; two
   // codes of INT8 count as one element.

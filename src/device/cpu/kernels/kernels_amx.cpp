@@ -40,8 +40,17 @@ struct KernelOfBlocks {
 MatmulKernel packed_matmul(DType weight) {
   switch (weight) {
     case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
-    case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledResult>;
+    case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledSums>;
     case DType::kF8E4M3: return matmul_tiles<WidenedF8<Avx512Bf16>>;
+    default: return nullptr;
+  }
+}
+
+GatedKernel gated_matmul(DType weight) {
+  switch (weight) {
+    case DType::kBF16: return gated_tiles<InPlace<std::uint16_t>>;
+    case DType::kI8: return gated_tiles<InPlace<std::int8_t>, Int8Products, ScaledSums>;
+    case DType::kF8E4M3: return gated_tiles<WidenedF8<Avx512Bf16>>;
     default: return nullptr;
   }
 }
@@ -55,6 +64,7 @@ const KernelTable& amx_kernels() {
     table.add_attention_spans = add_tile_spans<Avx512>;
     table.pack_rows = pack_tokens<Avx512>;
     table.packed_matmul = packed_matmul;
+    table.gated_matmul = gated_matmul;
     table.packed_from = 1;
     table.pass = 0;
     table.packed_cols = 2 * kPackedTile;

@@ -22,6 +22,7 @@ const KernelTable& avx2_kernels() {
       .matmul_i8_i8 = matmul<DotI8<Avx2>>,
       .quantized_matmul = quantized_matmul<BytesAvx2>,
       .packed_matmul = nullptr,
+      .gated_matmul = nullptr,
       .pack_rows = nullptr,
       .packed_from = 0,
       .packed_cols = 0,

@@ -23,6 +23,7 @@ const KernelTable& avx512_kernels() {
       .matmul_i8_i8 = matmul<DotI8<Avx512>>,
       .quantized_matmul = quantized_matmul<BytesAvx512>,
       .packed_matmul = nullptr,
+      .gated_matmul = nullptr,
       .pack_rows = nullptr,
       .packed_from = 0,
       .packed_cols = 0,

@@ -4,7 +4,8 @@
 // `out` as its rows and is transposed when it is stored.
 //
 // With many tokens, the results of one block are transposed and stored beside the steps of the next
-// one, where the tile unit is busy.
+// one, where the tile unit is busy. A block of a gated product has 16 columns of its gate and the
+// same ones of its up; its results are activated there, so that only outputs reach memory.
 //
 // Each output is a sum along K in steps of one tile, in order, whatever else is computed with it,
 // so the bits do not depend on the number of rows or on how an op is split. Included by
@@ -17,6 +18,7 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/prefetch.h"
+#include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx512.h"
 #include "device/cpu/kernels/tile_registers.h"
 #include "device/cpu/kernels/tile_weights.h"
@@ -31,16 +33,18 @@ SLUICE_INLINE constexpr int packed_width(std::int32_t rows) {
   return rows < kTileRows ? rows : kTileRows;
 }
 
-// Some rows of a weight along one pass of K.
+// The rows of one or two tiles of weights along one pass of K.
 struct LeftRows {
-  const std::uint8_t* first = nullptr;
-  std::int64_t stride = 0;  // bytes between rows
-  std::int64_t step = 0;    // bytes between tiles along K
+  const std::uint8_t* first = nullptr;   // tile
+  const std::uint8_t* second = nullptr;  // tile
+  std::int64_t stride = 0;               // bytes between rows
+  std::int64_t step = 0;                 // bytes between tiles along K
 };
 
-// Lines of memory to prefetch meanwhile: `count` rows, beside each step along K.
+// Lines of memory to prefetch meanwhile: `count` rows of each tile, beside each step along K.
 struct Upcoming {
-  const std::uint8_t* first = nullptr;
+  const std::uint8_t* first = nullptr;   // tile
+  const std::uint8_t* second = nullptr;  // tile
   std::int64_t stride = 0;
   int count = 0;
 };
@@ -49,15 +53,18 @@ struct Upcoming {
 template <class Weight, class Products, class Result>
 class TileMatmul {
  public:
-  explicit TileMatmul(const MatmulPiece& p)
-      : p_(p),
-        tokens_(static_cast<int>((p.row_end + kTileRows - 1) / kTileRows)),
-        x_row_bytes_(4 * packed_width(p.row_end)),
-        k_tiles_((p.depth + kTileDepth - 1) / kTileDepth) {}
+  using Piece = typename Result::Piece;
+  explicit TileMatmul(const Piece& piece)
+      : piece_(piece),
+        p_(Result::product(piece, 0)),
+        tokens_(static_cast<int>((p_.row_end + kTileRows - 1) / kTileRows)),
+        x_row_bytes_(4 * packed_width(p_.row_end)),
+        k_tiles_((p_.depth + kTileDepth - 1) / kTileDepth) {}
 
   // REQUIRES: p.row_begin is 0; p.x is packed.
   void run() {
     const TileSession session(packed_width(p_.row_end));
+    if constexpr (kGated) return many();
     switch (tokens_) {
       case 1: return few<1>();
       case 2: return few<2>();
@@ -69,6 +76,7 @@ class TileMatmul {
 
  private:
   using Element = typename Weight::Element;
+  static constexpr bool kGated = Result::kGated;
   static constexpr std::int64_t kElementBytes = sizeof(Element);
   static constexpr std::int64_t kTileDepth = kTileRowBytes / kElementBytes;
   static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
@@ -88,24 +96,45 @@ class TileMatmul {
            (tile * k_tiles_ + k / kTileDepth) * kTileRows * x_row_bytes_;
   }
 
-  // Rows [col, col + rows) of the weight, of which `there` exist, from k on; the others are zeros.
-  // They may lie in scratch memory from `scratch` on.
-  LeftRows left_rows(std::int64_t col, int there, int rows, std::int64_t k, std::int64_t depth,
+  // Rows of a weight in a tile.
+  struct Left {
+    const MatmulPiece* product = nullptr;
+    std::int64_t col = 0;
+    int there = 0;  // the others are zeros
+    const std::uint8_t* place(std::int64_t k) const { return Weight::place(*product, col, k); }
+  };
+  // Tile `left` of the block at `col`.
+  Left left_of(int left, std::int64_t col) const {
+    if constexpr (kGated) return {&Result::product(piece_, left), col, count_of(col)};
+    col += left * kTileRows;
+    return {&p_, col, count_of(col)};
+  }
+
+  // The tiles of the block at `col`, from k on. They may lie in scratch memory from `scratch` on.
+  template <int lefts>
+  LeftRows left_rows(std::int64_t col, std::int64_t k, std::int64_t depth,
                      std::uint8_t* scratch) const {
+    const Left first = left_of(0, col);
+    const Left last = left_of(lefts - 1, col);
     if constexpr (Weight::kInPlace) {
-      if (there == rows && depth % kTileDepth == 0) {
-        return {Weight::place(p_, col, k), Weight::stride(p_), kTileRowBytes};
+      if (last.there == kTileRows && depth % kTileDepth == 0) {
+        return {first.place(k), last.place(k), Weight::stride(p_), kTileRowBytes};
       }
     }
-    const std::int64_t step = rows * kTileRowBytes;
-    Weight::put_rows(p_, col, there, k, depth, {scratch, step});
-    for (int r = there; r < rows; ++r) {
-      std::uint8_t* line = scratch + r * kTileRowBytes;
-      for (std::int64_t i = 0; i < depth; i += kTileDepth, line += step) {
+    constexpr std::int64_t kStep = lefts * kTileBytes;
+    put_rows(first, k, depth, {scratch, kStep});
+    if (lefts == 2) put_rows(last, k, depth, {scratch + kTileBytes, kStep});
+    return {scratch, scratch + (lefts - 1) * kTileBytes, kTileRowBytes, kStep};
+  }
+  static void put_rows(const Left& left, std::int64_t k, std::int64_t depth,
+                       const ScratchRows& to) {
+    Weight::put_rows(*left.product, left.col, left.there, k, depth, to);
+    for (int r = left.there; r < kTileRows; ++r) {
+      std::uint8_t* line = to.first + r * kTileRowBytes;
+      for (std::int64_t i = 0; i < depth; i += kTileDepth, line += to.step) {
         _mm512_storeu_si512(line, _mm512_setzero_si512());
       }
     }
-    return {scratch, kTileRowBytes, step};
   }
 
   // Few tokens: their tiles stay in the first-level cache.
@@ -155,11 +184,13 @@ class TileMatmul {
       add_products<Tokens, 0, lefts, rights>(x, x_stride, x_row_bytes);
       for (int r = 0; r < upcoming.count; ++r) {
         prefetch_second(upcoming.first + r * upcoming.stride);
+        if (lefts == 2) prefetch_second(upcoming.second + r * upcoming.stride);
       }
       beside.step();
       if constexpr (lefts == 2) {
-        load_tile<kLeft + 1, Tokens::kWeightOnce>(rows.first + kTileRows * rows.stride,
-                                                  rows.stride);
+        load_tile<kLeft + 1, Tokens::kWeightOnce>(rows.second, rows.stride);
+        rows.second += rows.step;
+        upcoming.second += kTileRowBytes;
         add_products<Tokens, 1, lefts, rights>(x, x_stride, x_row_bytes);
       }
       if (Tokens::kKeepStoring && step % kStepsAwake == kStepsAwake - 1) {
@@ -183,8 +214,8 @@ class TileMatmul {
     constexpr std::int64_t kBufferBytes = kTileRows * kFewPassDepth * kElementBytes;
     FewPass pass{col, k, p_.depth - k < kFewPassDepth ? p_.depth - k : kFewPassDepth, {}};
     if (col < p_.col_end) {
-      pass.rows = left_rows(col, count_of(col, kTileRows), kTileRows, k, pass.depth,
-                            reinterpret_cast<std::uint8_t*>(p_.scratch) + buffer * kBufferBytes);
+      pass.rows = left_rows<1>(col, k, pass.depth,
+                               reinterpret_cast<std::uint8_t*>(p_.scratch) + buffer * kBufferBytes);
     }
     return pass;
   }
@@ -207,7 +238,7 @@ class TileMatmul {
       const std::int64_t last =
           Weight::kInPlace && end == p_.depth ? (steps < kLinesAhead ? steps : kLinesAhead) : 0;
       multiply<FewTokens, 1, rights>(pass.rows, x_tiles(0, pass.k), steps - last,
-                                     ahead_of(pass.rows, count_of(pass.col, kTileRows)), nothing);
+                                     ahead_of(pass.rows, count_of(pass.col)), nothing);
       if (last > 0) {
         // The lines that follow are those of the next rows.
         LeftRows rows = pass.rows;
@@ -223,20 +254,20 @@ class TileMatmul {
   template <int rights>
   SLUICE_INLINE void store_sums(std::int64_t col) {
     store_tiles<rights>(results_);
-    Waiting(p_, 0, col, 1, rights, results_).finish();
+    Waiting(piece_, 0, col, 1, rights, results_).finish();
   }
 
   // The first lines of rows from `col` on.
   Upcoming begin_of(std::int64_t col) const {
     if (col >= p_.col_end) return {};
-    return {Weight::place(p_, col, 0), Weight::stride(p_), count_of(col, kTileRows)};
+    return {Weight::place(p_, col, 0), nullptr, Weight::stride(p_), count_of(col)};
   }
 
   // The lines that follow in each row of a weight in place.
   Upcoming ahead_of(const LeftRows& rows, int there) const {
     if constexpr (!Weight::kInPlace) return {};
     if (rows.stride == kTileRowBytes) return {};  // in scratch memory
-    return {rows.first + kLinesAhead * kTileRowBytes, rows.stride, there};
+    return {rows.first + kLinesAhead * kTileRowBytes, nullptr, rows.stride, there};
   }
 
   // Results of a block, [left][right][columns][tokens], that become outputs by and by, in groups of
@@ -245,15 +276,17 @@ class TileMatmul {
    public:
     SLUICE_INLINE Waiting() = default;
     // `token`: the tile of the first ones.
-    SLUICE_INLINE Waiting(const MatmulPiece& p, int token, std::int64_t col, int lefts, int rights,
+    SLUICE_INLINE Waiting(const Piece& piece, int token, std::int64_t col, int lefts, int rights,
                           const float* results)
-        : p_(&p),
+        : piece_(&piece),
+          col_end_(Result::product(piece, 0).col_end),
           row_(std::int64_t{token} * kTileRows),
           first_row_(row_),
           end_row_(row_ + std::int64_t{rights} * kTileRows),
           col_(col),
           results_(results),
-          left_(lefts * rights * kGroups) {}
+          to_second_(rights * kResultFloats),
+          left_((kGated ? 1 : lefts) * rights * kGroups) {}
 
     int count() const { return left_; }
     // Each step stores `groups`.
@@ -270,9 +303,9 @@ class TileMatmul {
     static constexpr int kGroups = kTileRows / kGroup;
 
     SLUICE_INLINE void store() {
-      const std::int64_t cols = p_->col_end - col_;
-      Result::store(*p_, row_, col_, cols < kTileRows ? static_cast<int>(cols) : kTileRows,
-                    results_);
+      const std::int64_t cols = col_end_ - col_;
+      Result::store(*piece_, row_, col_, cols < kTileRows ? static_cast<int>(cols) : kTileRows,
+                    results_, to_second_);
       --left_;
       row_ += kGroup;
       results_ += kGroup;
@@ -283,13 +316,15 @@ class TileMatmul {
       col_ += kTileRows;
     }
 
-    const MatmulPiece* p_ = nullptr;
+    const Piece* piece_ = nullptr;
+    std::int64_t col_end_ = 0;
     std::int64_t row_ = 0;
     std::int64_t first_row_ = 0;
     std::int64_t end_row_ = 0;
     std::int64_t col_ = 0;
     const float* results_ = nullptr;
-    int left_ = 0;  // groups
+    std::int64_t to_second_ = 0;  // floats between the tiles of a gate and an up
+    int left_ = 0;                // groups
     int groups_ = 0;
   };
   struct NothingBeside {
@@ -305,10 +340,9 @@ class TileMatmul {
 
   // All products of many tokens, in passes along K. Sums wait in memory between passes.
   void many() {
-    constexpr int kCols = 2 * kTileRows;
     for (std::int64_t k = 0; k < p_.depth; k += kPassDepth) {
-      for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kCols) {
-        if (count_of(col, kCols) > kTileRows) {
+      for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kBlockCols) {
+        if (kGated || p_.col_end - col > kTileRows) {
           pass<2>(col, k);
         } else {
           pass<1>(col, k);
@@ -320,17 +354,16 @@ class TileMatmul {
 
   template <int lefts>
   void pass(std::int64_t col, std::int64_t k) {
-    constexpr int kRows = lefts * kTileRows;
     const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
-    const LeftRows rows = left_rows(col, count_of(col, kRows), kRows, k, depth,
-                                    reinterpret_cast<std::uint8_t*>(p_.scratch));
-    Upcoming upcoming = next_rows(col + kRows, k);
-    const int upcoming_rows = upcoming.count;
+    const LeftRows rows =
+        left_rows<lefts>(col, k, depth, reinterpret_cast<std::uint8_t*>(p_.scratch));
+    const Upcoming upcoming = next_rows(col + kBlockCols, k);
     for (int token = 0; token < tokens_; token += 2) {
-      const int end = upcoming_rows * (token + 2 < tokens_ ? token + 2 : tokens_) / tokens_;
-      const int begin = upcoming_rows * token / tokens_;
+      const int end = upcoming.count * (token + 2 < tokens_ ? token + 2 : tokens_) / tokens_;
+      const int begin = upcoming.count * token / tokens_;
       Upcoming share = upcoming;
       share.first += begin * upcoming.stride;
+      share.second += begin * upcoming.stride;
       share.count = end - begin;
       if (token + 1 < tokens_) {
         pass<lefts, 2>(rows, token, col, k, depth, share);
@@ -347,14 +380,18 @@ class TileMatmul {
       k += kPassDepth;
       if (k >= p_.depth) return {};
     }
-    return {Weight::place(p_, col, k), Weight::stride(p_), count_of(col, 2 * kTileRows)};
+    // Rows that do not exist are fetched, too, or those before them twice.
+    const Left first = left_of(0, col);
+    const Left second = left_of(1, col);
+    return {first.place(k), (second.there > 0 ? second : first).place(k), Weight::stride(p_),
+            first.there};
   }
 
   template <int lefts, int rights>
   void pass(const LeftRows& rows, int token, std::int64_t col, std::int64_t k, std::int64_t depth,
             const Upcoming& upcoming) {
     float* const sums =
-        p_.sums + ((col - p_.col_begin) / kTileRows * tokens_ + token) * kResultFloats;
+        p_.sums + ((col - p_.col_begin) / kBlockCols * 2 * tokens_ + token) * kResultFloats;
     const std::int64_t next_left = tokens_ * kResultFloats;
     repeat<lefts * rights>([&](auto i) {
       constexpr int kIndex = decltype(i)::value;
@@ -376,7 +413,7 @@ class TileMatmul {
     waiting_ = waiting;
     if (k + depth == p_.depth) {
       store_tiles<lefts * rights>(results_);
-      waiting_ = Waiting(p_, token, col, lefts, rights, results_);
+      waiting_ = Waiting(piece_, token, col, lefts, rights, results_);
       return;
     }
     repeat<lefts * rights>([&](auto i) {
@@ -386,12 +423,16 @@ class TileMatmul {
     });
   }
 
-  int count_of(std::int64_t col, int most) const {
-    return p_.col_end - col < most ? static_cast<int>(p_.col_end - col) : most;
+  // How many of the columns of a tile at `col` exist.
+  int count_of(std::int64_t col) const {
+    const std::int64_t left = p_.col_end - col;
+    return left < kTileRows ? static_cast<int>(left) : kTileRows;
   }
 
   static constexpr std::int64_t kResultFloats = kTileBytes / 4;
-  const MatmulPiece& p_;
+  static constexpr std::int64_t kBlockCols = kGated ? kTileRows : 2 * kTileRows;
+  const Piece& piece_;
+  const MatmulPiece& p_;            // the product, or the gate's
   const int tokens_;                // tiles of them
   const std::int64_t x_row_bytes_;  // of a tile of tokens
   const std::int64_t k_tiles_;
@@ -400,13 +441,9 @@ class TileMatmul {
   alignas(64) float results_[4 * kResultFloats];  // of the block that waits
 };
 
-// Stores results of 4 rows, [16 columns][kTileRows], as outputs; `output(v, row)` makes them of a
-// row's sums.
-template <class Output>
-SLUICE_INLINE void store_rows(const MatmulPiece& p, std::int64_t row, std::int64_t col, int cols,
-                              const float* results, const Output& output) {
+// Results of 4 rows, of [16 columns][kTileRows]: 16 columns of each.
+SLUICE_INLINE static void transpose_results(const float* results, __m512 (&rows)[4]) {
   // Lane l of vector i: columns 4 l + i. Transposed within lanes, a row's columns are in order.
-  __m512 v[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const float* const at = results + i * kTileRows;
@@ -414,41 +451,26 @@ SLUICE_INLINE void store_rows(const MatmulPiece& p, std::int64_t row, std::int64
     __m512 lanes = _mm512_castps128_ps512(_mm_load_ps(at));
     lanes = _mm512_mask_broadcast_f32x4(lanes, 0x00F0, _mm_load_ps(at + kLane));
     lanes = _mm512_mask_broadcast_f32x4(lanes, 0x0F00, _mm_load_ps(at + 2 * kLane));
-    v[i] = _mm512_mask_broadcast_f32x4(lanes, 0xF000, _mm_load_ps(at + 3 * kLane));
+    rows[i] = _mm512_mask_broadcast_f32x4(lanes, 0xF000, _mm_load_ps(at + 3 * kLane));
   }
-  Avx512::transpose_lanes(v);
-  float* const out = p.out + row * p.out_stride + col;
-  const std::int64_t rows = p.row_end - row;
-  if (rows >= 4 && cols == kTileRows) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      Avx512::store(out + i * p.out_stride, output(v[i], row + i));
-    }
-    return;
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    if (i < rows) Avx512::store(out + i * p.out_stride, output(v[i], row + i), cols);
-  }
+  Avx512::transpose_lanes(rows);
 }
 
-// Sums in F32 are outputs.
-struct FloatResult {
-  SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
-                                  int cols, const float* results) {
-    store_rows(p, row, col, cols, results, [](__m512 v, std::int64_t) { return v; });
-  }
+// Sums of up to 16 columns as floats. Sums in F32 are that already.
+class FloatSums {
+ public:
+  SLUICE_INLINE FloatSums(const MatmulPiece& /*p*/, std::int64_t /*col*/, int /*cols*/) {}
+  SLUICE_INLINE __m512 floats(__m512 sums, std::int64_t /*row*/) const { return sums; }
 };
 
 // Sums of codes are scaled (MatmulSegment).
-struct ScaledResult {
-  SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
-                                  int cols, const float* results) {
-    const __m512 scales = scales_of(p, col, cols);
-    store_rows(p, row, col, cols, results, [&](__m512 v, std::int64_t r) {
-      const __m512 sums = _mm512_cvtepi32_ps(_mm512_castps_si512(v));
-      return Avx512::mul(sums, Avx512::mul(Avx512::set1(p.x_rows[r].scale), scales));
-    });
+class ScaledSums {
+ public:
+  SLUICE_INLINE ScaledSums(const MatmulPiece& p, std::int64_t col, int cols)
+      : rows_(p.x_rows), scales_(scales_of(p, col, cols)) {}
+  SLUICE_INLINE __m512 floats(__m512 sums, std::int64_t row) const {
+    const __m512 integers = _mm512_cvtepi32_ps(_mm512_castps_si512(sums));
+    return Avx512::mul(integers, Avx512::mul(Avx512::set1(rows_[row].scale), scales_));
   }
 
  private:
@@ -462,12 +484,78 @@ struct ScaledResult {
     }
     return Avx512::load(of_cols);
   }
+
+  const QuantizedRow* rows_;
+  __m512 scales_;
 };
 
-template <class Weight, class Products = Bf16Products, class Result = FloatResult>
+// A result: how the sums of a Piece become outputs. product(piece, i): the first or second product
+// of a block, which are gate and up, or the same one. store(...): 4 rows from `row` on, of up to 16
+// columns; those of the second tile begin `to_second` floats after those of the first.
+template <class Sums>
+struct PlainResult {
+  using Piece = MatmulPiece;
+  static constexpr bool kGated = false;
+  static const MatmulPiece& product(const Piece& p, int /*i*/) { return p; }
+
+  SLUICE_INLINE static void store(const Piece& p, std::int64_t row, std::int64_t col, int cols,
+                                  const float* results, std::int64_t /*to_second*/) {
+    const Sums sums(p, col, cols);
+    __m512 v[4];
+    transpose_results(results, v);
+    float* const out = p.out + row * p.out_stride + col;
+    const std::int64_t rows = p.row_end - row;
+    if (rows >= 4 && cols == kTileRows) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        Avx512::store(out + i * p.out_stride, sums.floats(v[i], row + i));
+      }
+      return;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      if (i < rows) Avx512::store(out + i * p.out_stride, sums.floats(v[i], row + i), cols);
+    }
+  }
+};
+
+template <class Sums>
+struct GatedResult {
+  using Piece = GatedPiece;
+  static constexpr bool kGated = true;
+  static const MatmulPiece& product(const Piece& p, int i) { return i == 0 ? p.gate : p.up; }
+
+  SLUICE_INLINE static void store(const Piece& p, std::int64_t row, std::int64_t col, int cols,
+                                  const float* results, std::int64_t to_second) {
+    const Sums gate_sums(p.gate, col, cols);
+    const Sums up_sums(p.up, col, cols);
+    __m512 gate[4];
+    __m512 up[4];
+    transpose_results(results, gate);
+    transpose_results(results + to_second, up);
+    const std::int64_t rows = p.gate.row_end - row;
+    with_dtype<Avx512>(p.out.dtype, [&](auto out_as) {
+      using Out = decltype(out_as);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        if (i >= rows) continue;
+        const __m512 g = activate<Avx512>(gate_sums.floats(gate[i], row + i), p.activation);
+        Out::store(row_of<Out>(p.out, row + i) + col,
+                   Avx512::mul(g, up_sums.floats(up[i], row + i)), cols);
+      }
+    });
+  }
+};
+
+template <class Weight, class Products = Bf16Products, class Sums = FloatSums>
 void matmul_tiles(const MatmulPiece& p) {
-  TileMatmul<Weight, Products, Result>(p).run();
+  TileMatmul<Weight, Products, PlainResult<Sums>>(p).run();
   if (p.bias != nullptr) add_bias<Avx512>(p);
+}
+
+template <class Weight, class Products = Bf16Products, class Sums = FloatSums>
+void gated_tiles(const GatedPiece& p) {
+  TileMatmul<Weight, Products, GatedResult<Sums>>(p).run();
 }
 
 // 16 pairs along K of up to 16 rows, each pair of all rows a vector; `count` rows and n elements
