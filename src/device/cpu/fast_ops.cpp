@@ -71,9 +71,13 @@ void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task
   take_tasks(n, worth_it, 0, [&](int i, int /*next*/, int worker) { task(i, worker); });
 }
 
-// Near the end no task is taken ahead, because another worker may be there for it sooner.
 void FastOps::split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task) {
-  take_tasks(n, worth_it, n - 2 * std::min(n, pool_.size()), task);
+  take_tasks(n, worth_it, taken_ahead(n), task);
+}
+
+// Near the end no task is taken ahead, because another worker may be there for it sooner.
+int FastOps::taken_ahead(int n) const {
+  return pool_.size() == 1 ? n : n - 2 * std::min(n, pool_.size());
 }
 
 void FastOps::take_tasks(int n, bool worth_it, int ahead_until,
@@ -356,12 +360,11 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
     if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
     used[s].kernel(piece);
   };
-  // Other kernels do not fetch what comes after their piece.
-  if (x.quantized != nullptr && !x.packed) {
-    if (pool_.size() > 1) return split_tasks_ahead(pieces, shared, run);
-    return take_tasks(pieces, shared, pieces, run);
-  }
-  split_tasks(pieces, shared, [&](int i, int worker) { run(i, -1, worker); });
+  take_tasks(pieces, shared, fetches_next(x) ? taken_ahead(pieces) : 0, run);
+}
+
+bool FastOps::fetches_next(const MatmulInput& x) const {
+  return x.packed ? kernels_.packed_fetches_next : x.quantized != nullptr;
 }
 
 kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
@@ -551,7 +554,8 @@ void FastOps::multiply_gated(const GatedMatmulParams& p, const MatmulInput& x) {
   const std::int64_t multiple = columns_multiple(x);
   const std::int64_t most = kGatedCols / multiple * multiple;
   const auto tasks = static_cast<int>((cols + most - 1) / most);
-  split_tasks(tasks, true, [&](int task, int worker) {
+  const int ahead = fetches_next(x) ? taken_ahead(tasks) : 0;
+  take_tasks(tasks, true, ahead, [&](int task, int next, int worker) {
     kernels::GatedPiece piece{gate.whole, up.whole, out, p.activation};
     for (kernels::MatmulPiece* const half : {&piece.gate, &piece.up}) {
       half->col_begin = task * most;
@@ -559,6 +563,9 @@ void FastOps::multiply_gated(const GatedMatmulParams& p, const MatmulInput& x) {
       half->scratch = widened_.get() + worker * kernels::kWidenedElements;
       half->wide = wide_.get() + worker * kernels::kManyFloats;
       if (x.packed) half->sums = sums_.get() + worker * kernels::kSumFloats;
+      if (next < 0) continue;
+      half->next_weight = static_cast<const std::byte*>(half->weight) +
+                          next * most * bytes_of(p.gate.weight.dtype, half->weight_stride);
     }
     if (kernel != nullptr) return kernel(piece);
     float* const products = gated_.get() + worker * kGatedFloats;

@@ -45,7 +45,9 @@ class FastOps final : public OpsBase<FastOps> {
   // Calls task(i, next, worker), where `next` is what the worker does after i, or -1 if that is not
   // known yet.
   void split_tasks_ahead(int n, bool worth_it, FunctionRef<void(int, int, int)> task);
-  // The same, where tasks before `ahead_until` take the next one before they begin.
+  // How many of n tasks, from the first on, take the next one before they begin.
+  int taken_ahead(int n) const;
+  // The same, where tasks before `ahead_until` do so.
   void take_tasks(int n, bool worth_it, int ahead_until, FunctionRef<void(int, int, int)> task);
   // Rows of x, as the kernels take them.
   struct MatmulInput {
@@ -59,6 +61,8 @@ class FastOps final : public OpsBase<FastOps> {
     std::int32_t rows = 0;
   };
   void multiply(const MatmulParams& p, const MatmulInput& x);
+  // Whether kernels of x fetch the first columns of the piece that comes next.
+  bool fetches_next(const MatmulInput& x) const;
   // How rows of x reach a product with a weight.
   enum class InputForm { kAsTheyAre, kPacked, kCodes, kPackedCodes, kLines };
   InputForm form_of(DType x, DType weight, std::int32_t rows) const;

@@ -44,8 +44,9 @@ class Pieces {
 };
 Pieces noted;  // kernels are plain functions
 
-// Pieces of attention that knew what their thread does next. It does that.
+// Pieces of attention and of products that knew what their thread does next. It does that.
 std::atomic<int> known_next = 0;
+std::atomic<int> known_weights = 0;
 
 void note_order(const kernels::AttentionPiece& piece) {
   using Place = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
@@ -61,6 +62,7 @@ void note_order(const kernels::AttentionPiece& piece) {
 }
 
 void note_matmul(const kernels::MatmulPiece& p) {
+  if (p.next_weight != nullptr) ++known_weights;
   const auto elements = static_cast<double>((p.col_end - p.col_begin) * p.depth);
   noted.add(2 * elements, 2 * elements * (p.row_end - p.row_begin));
 }
@@ -308,14 +310,41 @@ TEST(WorkOrder, ShortPiecesOfAProductComeLast) {
   EXPECT_TRUE(std::ranges::is_sorted(products, std::greater())) << testing::PrintToString(products);
 }
 
-// Not the last two of each thread: others may be there for them sooner.
+// Not the last two of each of several threads: others may be there for them sooner.
 TEST(WorkOrder, PiecesOfAttentionKnowWhatTheirThreadDoesNext) {
   known_next = 0;
   Layer(kSmall, 16, 1, 512, 1, true).run();
-  EXPECT_EQ(known_next, 16 * kSmall.kv_heads - 2);
+  EXPECT_EQ(known_next, 16 * kSmall.kv_heads - 1);
   known_next = 0;
   Layer(kSmall, 16, 1, 512, 8, true).run();
   EXPECT_LE(known_next, 16 * kSmall.kv_heads - 2 * 8);
+}
+
+TEST(WorkOrder, PiecesOfProductsKnowTheWeightThatComesNext) {
+  for (const bool fetches : {false, true}) {
+    kernels::KernelTable table = noting_kernels(true);
+    table.packed_fetches_next = fetches;
+    ThreadPool pool(1);
+    FastOps ops(pool, table);
+    const TensorView weight = matrix_view(&known_weights, DType::kBF16, 1024, 64);  // not read
+    MatmulParams p;
+    p.x = matrix_view(nullptr, DType::kBF16, 128, 64);
+    p.segments[p.num_segments++].weight = weight;
+    p.out = matrix_view(nullptr, DType::kF32, 128, 1024);
+    p.rows = RowCount{nullptr, 128};
+    known_weights = 0;
+    ops.run(p);
+    EXPECT_EQ(known_weights, fetches ? 3 : 0);  // of four pieces
+    GatedMatmulParams gated;
+    gated.x = p.x;
+    gated.gate.weight = gated.up.weight = weight;
+    gated.scratch = matrix_view(nullptr, DType::kF32, 128, 2048);
+    gated.out = matrix_view(nullptr, DType::kBF16, 128, 1024);
+    gated.rows = p.rows;
+    known_weights = 0;
+    ops.run(gated);
+    EXPECT_EQ(known_weights, fetches ? 2 * 7 : 0);  // of eight pieces of 128 columns each
+  }
 }
 
 }  // namespace

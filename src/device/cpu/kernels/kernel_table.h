@@ -175,6 +175,8 @@ struct KernelTable {
   // The fewest rows that packed_matmul multiplies. Where it multiplies all rows, bits may differ
   // from those of the kernels above; else they are the same.
   std::int32_t packed_from;
+  // Whether it and gated_matmul fetch MatmulPiece::next_weight.
+  bool packed_fetches_next;
   // Its pieces have a multiple of this many columns, which is that of a tile.
   std::int32_t packed_cols;
   // Other pieces have a multiple of this many columns, which is a multiple of every tile's width,

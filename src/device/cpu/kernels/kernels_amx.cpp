@@ -66,6 +66,7 @@ const KernelTable& amx_kernels() {
     table.packed_matmul = packed_matmul;
     table.gated_matmul = gated_matmul;
     table.packed_from = 1;
+    table.packed_fetches_next = true;
     table.pass = 0;
     table.packed_cols = 2 * kPackedTile;
     table.quantized_matmul = quantized_matmul<BytesOfTiles, KernelOfBlocks>;

@@ -26,6 +26,7 @@ const KernelTable& avx512_kernels() {
       .gated_matmul = nullptr,
       .pack_rows = nullptr,
       .packed_from = 0,
+      .packed_fetches_next = false,
       .packed_cols = 0,
       .matmul_cols = 12,
       .pass = 0,

@@ -259,7 +259,7 @@ class TileMatmul {
 
   // The first lines of rows from `col` on.
   Upcoming begin_of(std::int64_t col) const {
-    if (col >= p_.col_end) return {};
+    if (col >= p_.col_end) return next_piece();
     return {Weight::place(p_, col, 0), nullptr, Weight::stride(p_), count_of(col)};
   }
 
@@ -378,13 +378,23 @@ class TileMatmul {
     if (col >= p_.col_end) {
       col = p_.col_begin;
       k += kPassDepth;
-      if (k >= p_.depth) return {};
+      if (k >= p_.depth) return next_piece();
     }
     // Rows that do not exist are fetched, too, or those before them twice.
     const Left first = left_of(0, col);
     const Left second = left_of(1, col);
     return {first.place(k), (second.there > 0 ? second : first).place(k), Weight::stride(p_),
             first.there};
+  }
+
+  // The first rows of the weight that the next piece reads.
+  Upcoming next_piece() const {
+    if (p_.next_weight == nullptr) return {};
+    const auto* const first = static_cast<const std::uint8_t*>(p_.next_weight);
+    const auto* const second =
+        kGated ? static_cast<const std::uint8_t*>(Result::product(piece_, 1).next_weight)
+               : first + kTileRows * Weight::stride(p_);
+    return {first, second, Weight::stride(p_), kTileRows};
   }
 
   template <int lefts, int rights>
