@@ -345,6 +345,7 @@ TEST(WorkOrder, PiecesOfProductsKnowTheWeightThatComesNext) {
     ops.run(gated);
     EXPECT_EQ(known_weights, fetches ? 2 * 7 : 0);  // of eight pieces of 128 columns each
   }
+  noted.take();
 }
 
 }  // namespace
