@@ -155,6 +155,16 @@ TEST_P(GatedMatmulTest, LargeEnoughForAllThreads) {
   }
 }
 
+// The last part of many rows has few.
+TEST_P(GatedMatmulTest, FewRowsInTheLastPart) {
+  SplitMix64 rng(6);
+  for (const std::int64_t rows : {257, 263, 513, 525, 545}) {
+    memory_->clear();
+    const GatedMatmulParams p = make({rows, 2048, 40}, DType::kBF16, DType::kBF16, false, rng);
+    check_gated_bits(p, describe_gated(p));
+  }
+}
+
 // Sums wait in memory between passes along K.
 TEST_P(GatedMatmulTest, InPartsAlongK) {
   SplitMix64 rng(5);

@@ -63,7 +63,7 @@ class TileMatmul {
 
   // REQUIRES: p.row_begin is 0; p.x is packed.
   void run() {
-    const TileSession session(packed_width(p_.row_end));
+    const TileSession session(packed_width(p_.row_end), kGated ? 2 : 1);
     if constexpr (kGated) return many();
     switch (tokens_) {
       case 1: return few<1>();

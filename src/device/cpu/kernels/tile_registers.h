@@ -23,12 +23,13 @@ struct TileShape {
 
 class TileSession {
  public:
-  // All registers but kWhole have rows of `columns` elements of 32 bits.
+  // All registers have rows of `columns` elements of 32 bits, but `wholes` of them, from kWhole on,
+  // have whole rows.
   static constexpr int kWhole = 4;
-  SLUICE_INLINE explicit TileSession(int columns = kTileRows)
-      : TileSession([columns](int tile) -> TileShape {
-          return {kTileRows,
-                  static_cast<std::uint16_t>(tile == kWhole ? kTileRowBytes : 4 * columns)};
+  SLUICE_INLINE explicit TileSession(int columns = kTileRows, int wholes = 1)
+      : TileSession([columns, wholes](int tile) -> TileShape {
+          const bool whole = tile >= kWhole && tile < kWhole + wholes;
+          return {kTileRows, static_cast<std::uint16_t>(whole ? kTileRowBytes : 4 * columns)};
         }) {}
   // shape_of(i): of register i.
   template <class Shapes>
