@@ -109,6 +109,73 @@ Plot time_split(const MachineProfile& p, bool prompts) {
   return plot;
 }
 
+// Up to a certain number of tokens a step mostly reads weights, and more tokens cost little.
+Plot linear_time(const MachineProfile& p) {
+  Table line;
+  for (std::int32_t n = 1; n <= p.max_tokens; n += std::max(1, n / 16)) {
+    const StepFeatures f = StepShape{0, 0, n, 0}.features(p.predictor.window);
+    line.add("{} {}", n, p.predictor.linear_ns(f) / 1e6);
+  }
+  Table points;
+  for (const ProfilePoint& point : p.points) {
+    const StepShape& s = point.shape;
+    if (s.decode_rows > 0 || s.chunk_context > 0) continue;
+    const double attention = p.predictor.attention_ns(s.features(p.predictor.window));
+    points.add("{} {}", s.tokens(), (point.median_ns - attention) / 1e6);
+  }
+  Plot plot;
+  plot.name = "linear";
+  plot.title = "Time of a step without attention";
+  plot.caption =
+      "While the line is flat, a step reads weights and has room for a chunk; where it rises, each "
+      "token costs. Points: measured, less the predicted attention.";
+  plot.commands =
+      "set logscale xy\nset autoscale xfix\nset xlabel 'tokens in a step'\nset ylabel "
+      "'milliseconds'\n"
+      "plot 'linear.dat' using 1:2 with lines ls 1 title 'predicted', "
+      "'linear_points.dat' using 1:2 with points ls 1 notitle\n";
+  plot.data = {{"linear.dat", line.take()}, {"linear_points.dat", points.take()}};
+  return plot;
+}
+
+// A prompt of `length` tokens, computed in chunks.
+double prompt_ns(const MachineProfile& p, std::int32_t length, std::int32_t chunk) {
+  double ns = 0;
+  for (std::int32_t done = 0; done < length; done += chunk) {
+    const std::int32_t count = std::min(chunk, length - done);
+    ns += p.predictor.with_chunk_ns({}, done, count, done + count == length);
+  }
+  return ns;
+}
+
+Plot chunk_costs(const MachineProfile& p) {
+  const std::int32_t longest = p.max_model_len;
+  const std::int32_t lengths[] = {std::max(1, longest / 16), std::max(1, longest / 4), longest};
+  Table table;
+  for (std::int32_t chunk = 16; chunk <= std::min(p.max_tokens, longest); chunk *= 2) {
+    std::string row = fmt::format("{}", chunk);
+    for (const std::int32_t length : lengths) {
+      append_format(row, " {}", prompt_ns(p, length, chunk) / prompt_ns(p, length, length));
+    }
+    table.add("{}", row);
+  }
+  Plot plot;
+  plot.name = "chunks";
+  plot.title = "The cost of chunks for a prompt";
+  plot.caption =
+      "The time of a prompt in chunks over its time as a whole: each chunk reads the weights, and "
+      "the keys before it, again.";
+  plot.commands = fmt::format(
+      "set logscale x 2\nset autoscale xfix\nset xlabel 'tokens of a chunk'\nset ylabel 'times the "
+      "whole prompt'\nset yrange [0:*]\n"
+      "plot 'chunks.dat' using 1:2 with lines ls 1 title '{} tokens', "
+      "'chunks.dat' using 1:3 with lines ls 2 title '{}', "
+      "'chunks.dat' using 1:4 with lines ls 3 title '{}'\n",
+      lengths[0], lengths[1], lengths[2]);
+  plot.data = {{"chunks.dat", table.take()}};
+  return plot;
+}
+
 Plot joining(const MachineProfile& p, std::int32_t token_budget) {
   const std::int32_t rows = std::min(32, p.max_num_seqs);
   const std::int32_t context = std::min(1024, p.max_model_len - 1);
@@ -140,8 +207,8 @@ Plot joining(const MachineProfile& p, std::int32_t token_budget) {
 }  // namespace
 
 std::vector<Plot> profile_plots(const MachineProfile& profile, std::int32_t token_budget) {
-  return {throughput(profile), time_split(profile, true), time_split(profile, false),
-          joining(profile, token_budget)};
+  return {throughput(profile),  time_split(profile, true), time_split(profile, false),
+          linear_time(profile), chunk_costs(profile),      joining(profile, token_budget)};
 }
 
 }  // namespace sluice

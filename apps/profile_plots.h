@@ -1,7 +1,7 @@
-// The plots of `sluice profile --report`: the gain of batching, the parts of a step's time, and the
-// delay that a joining prompt causes for decodes (figures 3, 4 and 9 of the Sarathi-Serve paper,
-// for this machine). Points are measured, lines are predicted.
-// Pure functions; any thread.
+// The plots of `sluice profile --report`: the gain of batching, the parts of a step's time, how it
+// grows with its tokens, what chunks cost a prompt, and the delay that a joining prompt causes for
+// decodes (figures 3, 4, 6, 14 and 9 of the Sarathi-Serve paper, for this machine). Points are
+// measured, lines are predicted. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
