@@ -355,12 +355,16 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
             weight.as<std::byte>() + next_col * bytes_of(weight.dtype, weight.strides[0]);
       }
     }
-    piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
-    piece.wide = wide_.get() + worker * kernels::kManyFloats;
-    if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
+    give_scratch(worker, x, piece);
     used[s].kernel(piece);
   };
   take_tasks(pieces, shared, fetches_next(x) ? taken_ahead(pieces) : 0, run);
+}
+
+void FastOps::give_scratch(int worker, const MatmulInput& x, kernels::MatmulPiece& piece) {
+  piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
+  piece.wide = wide_.get() + worker * kernels::kManyFloats;
+  if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
 }
 
 bool FastOps::fetches_next(const MatmulInput& x) const {
@@ -560,9 +564,7 @@ void FastOps::multiply_gated(const GatedMatmulParams& p, const MatmulInput& x) {
     for (kernels::MatmulPiece* const half : {&piece.gate, &piece.up}) {
       half->col_begin = task * most;
       half->col_end = std::min(cols, half->col_begin + most);
-      half->scratch = widened_.get() + worker * kernels::kWidenedElements;
-      half->wide = wide_.get() + worker * kernels::kManyFloats;
-      if (x.packed) half->sums = sums_.get() + worker * kernels::kSumFloats;
+      give_scratch(worker, x, *half);
       if (next < 0) continue;
       half->next_weight = static_cast<const std::byte*>(half->weight) +
                           next * most * bytes_of(p.gate.weight.dtype, half->weight_stride);

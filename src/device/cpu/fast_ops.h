@@ -61,6 +61,8 @@ class FastOps final : public OpsBase<FastOps> {
     std::int32_t rows = 0;
   };
   void multiply(const MatmulParams& p, const MatmulInput& x);
+  // Gives a piece the scratch memory of a worker.
+  void give_scratch(int worker, const MatmulInput& x, kernels::MatmulPiece& piece);
   // Whether kernels of x fetch the first columns of the piece that comes next.
   bool fetches_next(const MatmulInput& x) const;
   // How rows of x reach a product with a weight.

@@ -37,21 +37,20 @@ struct KernelOfBlocks {
   static constexpr MatmulKernel kKernel = matmul_blocks<W>;
 };
 
-MatmulKernel packed_matmul(DType weight) {
-  switch (weight) {
-    case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
-    case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledSums>;
-    case DType::kF8E4M3: return matmul_tiles<WidenedF8<Avx512Bf16>>;
-    default: return nullptr;
-  }
-}
+struct TileKernels {
+  MatmulKernel product = nullptr;
+  GatedKernel gated = nullptr;
+};
+template <class Weight, class Products = Bf16Products, class Sums = FloatSums>
+constexpr TileKernels kTileKernels = {matmul_tiles<Weight, Products, Sums>,
+                                      gated_tiles<Weight, Products, Sums>};
 
-GatedKernel gated_matmul(DType weight) {
+TileKernels tile_kernels(DType weight) {
   switch (weight) {
-    case DType::kBF16: return gated_tiles<InPlace<std::uint16_t>>;
-    case DType::kI8: return gated_tiles<InPlace<std::int8_t>, Int8Products, ScaledSums>;
-    case DType::kF8E4M3: return gated_tiles<WidenedF8<Avx512Bf16>>;
-    default: return nullptr;
+    case DType::kBF16: return kTileKernels<InPlace<std::uint16_t>>;
+    case DType::kI8: return kTileKernels<InPlace<std::int8_t>, Int8Products, ScaledSums>;
+    case DType::kF8E4M3: return kTileKernels<WidenedF8<Avx512Bf16>>;
+    default: return {};
   }
 }
 
@@ -63,8 +62,8 @@ const KernelTable& amx_kernels() {
     table.attention = attention_tiles<Avx512>;
     table.add_attention_spans = add_tile_spans<Avx512>;
     table.pack_rows = pack_tokens<Avx512>;
-    table.packed_matmul = packed_matmul;
-    table.gated_matmul = gated_matmul;
+    table.packed_matmul = [](DType weight) { return tile_kernels(weight).product; };
+    table.gated_matmul = [](DType weight) { return tile_kernels(weight).gated; };
     table.packed_from = 1;
     table.packed_fetches_next = true;
     table.pass = 0;

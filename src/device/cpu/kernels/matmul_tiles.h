@@ -279,7 +279,6 @@ class TileMatmul {
     SLUICE_INLINE Waiting(const Piece& piece, int token, std::int64_t col, int lefts, int rights,
                           const float* results)
         : piece_(&piece),
-          col_end_(Result::product(piece, 0).col_end),
           row_(std::int64_t{token} * kTileRows),
           first_row_(row_),
           end_row_(row_ + std::int64_t{rights} * kTileRows),
@@ -303,7 +302,7 @@ class TileMatmul {
     static constexpr int kGroups = kTileRows / kGroup;
 
     SLUICE_INLINE void store() {
-      const std::int64_t cols = col_end_ - col_;
+      const std::int64_t cols = Result::product(*piece_, 0).col_end - col_;
       Result::store(*piece_, row_, col_, cols < kTileRows ? static_cast<int>(cols) : kTileRows,
                     results_, to_second_);
       --left_;
@@ -317,7 +316,6 @@ class TileMatmul {
     }
 
     const Piece* piece_ = nullptr;
-    std::int64_t col_end_ = 0;
     std::int64_t row_ = 0;
     std::int64_t first_row_ = 0;
     std::int64_t end_row_ = 0;
@@ -557,13 +555,13 @@ struct GatedResult {
   }
 };
 
-template <class Weight, class Products = Bf16Products, class Sums = FloatSums>
+template <class Weight, class Products, class Sums>
 void matmul_tiles(const MatmulPiece& p) {
   TileMatmul<Weight, Products, PlainResult<Sums>>(p).run();
   if (p.bias != nullptr) add_bias<Avx512>(p);
 }
 
-template <class Weight, class Products = Bf16Products, class Sums = FloatSums>
+template <class Weight, class Products, class Sums>
 void gated_tiles(const GatedPiece& p) {
   TileMatmul<Weight, Products, GatedResult<Sums>>(p).run();
 }
