@@ -13,6 +13,9 @@ constexpr double kRate = 0.2;
 // The part of a step's relative error by which the averages of other ranges change.
 constexpr double kSharedRate = 0.1;
 constexpr double kLargestError = 1;  // of one step, for them
+// The average of fewer steps says little: one of them may have been slow, such as the first one
+// after a rest, and the average is wrong, not the speed of the machine.
+constexpr int kFewSteps = 5;
 constexpr double kLeastShare = 0.1;  // of a step's time that is not attention, at least
 
 std::size_t range_of(std::int32_t tokens, std::size_t ranges) {
@@ -27,7 +30,7 @@ void MeasuredStepTimes::observe(const StepFeatures& f, double measured_ns) {
   const double attention = predictor_.num_knots > 0 ? predictor_.attention_ns(f) : 0;
   const double ns = std::max(measured_ns - attention, kLeastShare * measured_ns);
   Range& range = ranges_[range_of(f.tokens, ranges_.size())];
-  if (range.steps > 1) {
+  if (range.steps >= kFewSteps) {
     const double error = std::min(ns / predictor_.linear_ns(f) - 1, kLargestError);
     for (Range& other : ranges_) {
       if (&other != &range) other.ns *= 1 + kSharedRate * error;
@@ -58,18 +61,30 @@ void MeasuredStepTimes::make_curve() {
   }
   double read_ns = 0;
   StepTimePredictor::Knot last;
+  // On the line from the last knot to the average of a longer range.
+  const auto on_line = [&](std::int32_t tokens, std::size_t longer) {
+    const double share = (tokens - last.tokens) / (ranges_[longer].tokens - last.tokens);
+    return last.ns + share * (std::max(at_most[longer], last.ns) - last.ns);
+  };
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     if (ranges_[i].steps == 0) continue;
-    // The first range seen gives the time of any shorter step.
+    const auto tokens =
+        std::max(static_cast<std::int32_t>(std::lround(ranges_[i].tokens)), last.tokens + 1);
+    double ns = at_most[i];
     if (p.num_knots == 0) {
-      read_ns = at_most[i];
+      // The first range seen gives the time of any shorter step.
+      read_ns = ns;
       add(0, read_ns);
+    } else {
+      // Without this limit, one slow step of a range would keep all later steps out of it.
+      ns = std::min(ns, last.ns * tokens / last.tokens);
+      // Reading and computing one after the other or at once, a step takes no longer than on the
+      // line between a shorter and a longer one.
+      for (std::size_t k = i + 1; k < ranges_.size() && ranges_[i].steps < kFewSteps; ++k) {
+        if (ranges_[k].steps > 0) ns = std::min(ns, on_line(tokens, k));
+      }
     }
-    const auto tokens = static_cast<std::int32_t>(std::lround(ranges_[i].tokens));
-    const StepTimePredictor::Knot before = last;
-    last = {std::max(tokens, last.tokens + 1), at_most[i]};
-    // Without this limit, one slow step of a range would keep all later steps out of it.
-    if (before.tokens > 0) last.ns = std::min(last.ns, before.ns * last.tokens / before.tokens);
+    last = {tokens, ns};
     add(last.tokens, last.ns);
   }
   const double token_ns = last.ns / last.tokens;

@@ -4,9 +4,11 @@
 // it costs there on average, which is too much where weights are read once for all tokens; so the
 // first chunks are short, and longer ones follow as steps show that they are cheap. For the same
 // reason a token of a longer step never costs more than one of a shorter step, and a shorter step
-// takes no longer than a longer one did. A step that takes longer or shorter than expected also
-// changes the averages of other ranges a little: the machine may have become slower or faster, and
-// those ranges may not run again soon.
+// takes no longer than a longer one did. The average of a few steps is not believed where it lies
+// above the line between a shorter and a longer range: the first step after a rest may take four
+// times as long. A step that takes longer or shorter than the average of many also changes the
+// averages of other ranges a little: the machine may have become slower or faster, and those ranges
+// may not run again soon.
 //
 // The cost of attention follows from the model's shape: computing a query-key pair is a known part
 // of a token's matmuls, and reading a position's KV is a known part of reading the weights.

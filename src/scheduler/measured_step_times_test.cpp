@@ -99,6 +99,37 @@ TEST(MeasuredStepTimes, ASlowStepDoesNotHideItsRange) {
   EXPECT_LE(times.predictor().time_ns(prompt_of(100)), 6.2 * machine_ns(prompt_of(17)));
 }
 
+// The stream's own prompt came after a rest; the chunks beside the stream have as many tokens.
+TEST(MeasuredStepTimes, ASlowStepDoesNotHideItsRangeFromAPromptBesideAStream) {
+  MeasuredStepTimes times(kCosts);
+  for (int i = 0; i < 5; ++i) times.observe(decode_at(10), machine_ns(decode_at(10)));
+  for (int i = 0; i < 2; ++i) times.observe(prompt_of(512), machine_ns(prompt_of(512)));
+  for (int i = 0; i < 2; ++i) times.observe(prompt_of(64), 4 * machine_ns(prompt_of(64)));
+  for (int tokens = 20; tokens <= 400; tokens += 20) {
+    const double predicted = times.predictor().time_ns(prompt_of(tokens));
+    EXPECT_GE(predicted, 0.95 * machine_ns(prompt_of(tokens))) << tokens;
+    EXPECT_LE(predicted, machine_ns(prompt_of(tokens)) + 1.1 * kRead) << tokens;
+  }
+}
+
+// The machine computes few rows less efficiently, so steps of 64 lie above that line.
+TEST(MeasuredStepTimes, ARangeWithManyStepsIsBelieved) {
+  MeasuredStepTimes times(kCosts);
+  for (int i = 0; i < 5; ++i) times.observe(decode_at(10), machine_ns(decode_at(10)));
+  for (int i = 0; i < 2; ++i) times.observe(prompt_of(512), machine_ns(prompt_of(512)));
+  for (int i = 0; i < 6; ++i) times.observe(prompt_of(64), 2 * machine_ns(prompt_of(64)));
+  EXPECT_NEAR(times.predictor().time_ns(prompt_of(64)) / machine_ns(prompt_of(64)), 2, 0.1);
+}
+
+// The error of an average of few steps says nothing about the machine.
+TEST(MeasuredStepTimes, AFewStepsOfARangeDoNotChangeOtherRanges) {
+  MeasuredStepTimes times(kCosts);
+  for (int i = 0; i < 10; ++i) times.observe(decode_at(10), machine_ns(decode_at(10)));
+  for (int i = 0; i < 2; ++i) times.observe(prompt_of(64), 4 * machine_ns(prompt_of(64)));
+  for (int i = 0; i < 2; ++i) times.observe(prompt_of(64), machine_ns(prompt_of(64)));
+  EXPECT_NEAR(times.predictor().time_ns(decode_at(10)) / machine_ns(decode_at(10)), 1, 0.01);
+}
+
 TEST(MeasuredStepTimes, ThePredictionNeverFallsWhenAStepGrows) {
   MeasuredStepTimes times(kCosts);
   SplitMix64 random(9);
