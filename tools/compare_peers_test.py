@@ -148,6 +148,12 @@ class TableTest(unittest.TestCase):
         self.assertEqual(samples.median(key, "Sluice"), 100)
         self.assertEqual(samples.median(key, "B"), 45)
 
+    def test_a_round_without_the_best_peer_does_not_count(self):
+        key = "0.6b/http/chats"
+        samples = self.samples(key, {"Sluice": 100, "A": 80}, {"Sluice": 90, "B": 10},
+                               {"Sluice": 90, "B": 10})
+        self.assertAlmostEqual(samples.ratio(peer_table.Row(key), "Sluice", ["A", "B"]), 1.25)
+
     def test_ratio_of_times_is_above_one_when_ahead(self):
         key = "0.6b/http/gap"
         samples = self.samples(key, {"Sluice": 0.25, "A": 1.0, "B": 0.5})

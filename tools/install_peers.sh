@@ -2,8 +2,9 @@
 # Installs the programs that tools/compare_peers.py compares Sluice with into build/peers, each in
 # an environment of its own and pinned: vllm, openvino, llama. `tools/install.sh peers` installs the
 # Debian packages that they need and then calls this. An installed peer is left alone; one that
-# fails is named, and the others are installed. Needs PyPI, 13 GB of disk, and for llama.cpp a
-# quarter of an hour of one core. Usage: tools/install_peers.sh [DIR [PEER...]]
+# fails is named, and the others are installed. A change of this file or of the pins installs them
+# again. Needs PyPI, 13 GB of disk, and for llama.cpp a quarter of an hour of one core.
+# Usage: tools/install_peers.sh [DIR [PEER...]]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=${1:-$here/../build/peers}
@@ -44,9 +45,10 @@ install_llama() {
     -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF \
     -DLLAMA_BUILD_APP=OFF $compilers >/dev/null || return 1
   nice cmake --build "$root/llama/build" -j"${JOBS:-1}" \
-    --target llama-batched-bench llama-server >/dev/null || return 1
-  cp "$root/llama/build/bin/llama-batched-bench" "$root/llama/build/bin/llama-server" \
-    "$root/llama/bin/"
+    --target llama-batched-bench llama-server llama-quantize >/dev/null || return 1
+  for program in llama-batched-bench llama-server llama-quantize; do
+    cp "$root/llama/build/bin/$program" "$root/llama/bin/" || return 1
+  done
 }
 
 pinned() { # PACKAGE: the line that pins it
@@ -60,7 +62,7 @@ for peer in "$@"; do
     *) echo "install_peers.sh: unknown peer '$peer'; openvino, vllm, llama" >&2; exit 2 ;;
   esac
   stamp="$root/$peer.stamp"
-  wanted=$(cat "$here"/requirements-peers-"$peer"*.txt | cksum)
+  wanted=$(cat "$here"/requirements-peers-"$peer"*.txt "$here/install_peers.sh" | cksum)
   [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || continue
   echo "install_peers.sh: $peer"
   if "install_$peer"; then echo "$wanted" >"$stamp"; else failed="$failed $peer"; fi

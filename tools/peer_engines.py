@@ -176,7 +176,7 @@ class Engine:
     """An engine: its folders, and the forms of weights that it knows."""
 
     name = ""
-    forms = ()  # of "bf16", "8bit", "4bit"
+    forms = ()  # keys of peer_table.FORMS
 
     def __init__(self, peers, threads):
         self.peers, self.threads = peers, threads
@@ -221,9 +221,28 @@ class Commands:
         pass
 
 
+def gguf_file(peers, checkpoint, kind):
+    """The checkpoint as a GGUF file. Quantized ones are written by llama.cpp's own program, like
+    those that people have: a Q4_0 file of a model whose lm_head is its embedding has that in Q6_K.
+    """
+    path = os.path.join(peers, "models", f"{os.path.basename(checkpoint)}-{kind}.gguf")
+    if os.path.exists(path):
+        return path
+    programs = os.path.join(peers, "llama", "bin")
+    if kind == "BF16":
+        run([os.path.join(programs, "python"), os.path.join(HERE, "make_gguf.py"), checkpoint,
+             path + ".part", "--type", kind], LOAD_LIMIT_S)
+    else:
+        run([os.path.join(programs, "llama-quantize"), gguf_file(peers, checkpoint, "BF16"),
+             path + ".part", kind], LOAD_LIMIT_S)
+    os.rename(path + ".part", path)
+    return path
+
+
 class Sluice(Engine):
     name = "Sluice"
-    forms = {"bf16": "bf16", "8bit": "int8", "4bit": "int4"}
+    forms = {"bf16": ("--dtype", "bf16"), "8bit": ("--dtype", "int8"), "4bit": ("--dtype", "int4"),
+             "q4_0": ()}
     options = ("--max-model-len", "4096")
     # As the others do by default.
     warm_options = ("--kv-pretouch",)
@@ -242,12 +261,12 @@ class Sluice(Engine):
     def prepare(self, checkpoint, form):
         if not os.access(self.binary, os.X_OK):
             raise Unavailable(f"no program at {self.binary}")
-        return checkpoint
+        return gguf_file(self.peers, checkpoint, "Q4_0") if form == "q4_0" else checkpoint
 
     def open(self, model, form):
         def measure(job):
-            command = [self.binary, "bench", "offline", model, "--dtype", self.forms[form],
-                       "--threads", str(self.threads), *self.options, "--json", "--no-progress"]
+            command = [self.binary, "bench", "offline", model, *self.forms[form], "--threads",
+                       str(self.threads), *self.options, "--json", "--no-progress"]
             return offline_rate(job, json.loads(run(command + offline_options(job))))
         return Commands(measure)
 
@@ -282,7 +301,7 @@ def offline_rate(job, result):
 
 class LlamaCpp(Engine):
     name = "llama.cpp"
-    forms = {"bf16": "BF16", "8bit": "Q8_0", "4bit": "Q4_0"}
+    forms = {"bf16": "BF16", "8bit": "Q8_0", "4bit": "Q4_0", "q4_0": "Q4_0"}
 
     def _bin(self, name):
         path = os.path.join(self.peers, "llama", "bin", name)
@@ -297,13 +316,7 @@ class LlamaCpp(Engine):
 
     def prepare(self, checkpoint, form):
         self._bin("llama-batched-bench")
-        kind = self.forms[form]
-        path = os.path.join(self.peers, "models", f"{os.path.basename(checkpoint)}-{kind}.gguf")
-        if not os.path.exists(path):
-            run([self._bin("python"), os.path.join(HERE, "make_gguf.py"), checkpoint,
-                 path + ".part", "--type", kind], LOAD_LIMIT_S)
-            os.rename(path + ".part", path)
-        return path
+        return gguf_file(self.peers, checkpoint, self.forms[form])
 
     def open(self, model, form):
         def measure(job):

@@ -7,7 +7,7 @@ import statistics
 BEGIN = "<!-- Written by tools/compare_peers.py: begin -->"
 END = "<!-- Written by tools/compare_peers.py: end -->"
 MODELS = {"0.6b": ("qwen3-0.6b", "0.6B"), "1b": ("llama-1b", "1B")}
-FORMS = {"bf16": "BF16", "8bit": "8 bits", "4bit": "4 bits"}
+FORMS = {"bf16": "BF16", "8bit": "8 bits", "4bit": "4 bits", "q4_0": "a Q4_0 file"}
 # Over HTTP: what is measured, the unit, and whether more is better.
 HTTP = {
     "gap": ("longest gap of a stream while a prompt of 1,500 tokens arrives, s", False),
@@ -78,13 +78,22 @@ class Samples:
     def count(self, key):
         return sum(1 for r in self.rounds.get(key, []) if r)
 
+    def best(self, row, engines):
+        """The engine with the best median, or None."""
+        medians = {engine: self.median(row.key, engine) for engine in engines}
+        known = [engine for engine in engines if medians[engine] is not None]
+        pick = max if row.more_is_better else min
+        return pick(known, key=medians.get) if known else None
+
     def ratio(self, row, engine, peers):
         """The median over rounds of how much better `engine` is than the best peer of the round;
-        above 1 is ahead. None without a round that has both."""
+        above 1 is ahead. Rounds without the peer of the best median do not count. None without a
+        round that has both."""
         ratios = []
+        best = self.best(row, peers)
         for figures in self.rounds.get(row.key, []):
             others = [figures[peer] for peer in peers if peer in figures]
-            if engine not in figures or not others:
+            if engine not in figures or best not in figures:
                 continue
             if row.more_is_better:
                 ratios.append(figures[engine] / max(others))
