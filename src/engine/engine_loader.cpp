@@ -156,7 +156,7 @@ Result<PlacedWeights> place_weights(const Shared<WeightFiles>& files,
   return placed;
 }
 
-// `section`: mapped, too. `kv_bytes`: at most, of all KV memory.
+// `section`: mapped, too. `kv_bytes`: that KV memory may take later.
 std::unique_ptr<WeightPages> large_pages_for(const WeightsLayout& layout,
                                              const std::optional<UncheckedSection>& section,
                                              const Arena& arena, std::int64_t kv_bytes,
@@ -257,9 +257,9 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                 std::move(placed.watch), {loaded.first_kv_blocks, loaded.kv_blocks},
                                 std::move(placed.stream), rope));
   if (options.large_pages && device.traits().maps_files) {
-    loaded.large_pages = runner->use_large_pages(
-        large_pages_for(*layout, section, runner->arena(),
-                        std::int64_t{loaded.kv_blocks} * plan.layout.block_bytes, device, pool));
+    loaded.large_pages = runner->use_large_pages(large_pages_for(
+        *layout, section, runner->arena(),
+        kv_bytes_to_come(options.kv_backing, loaded.kv_blocks, plan.layout), device, pool));
   }
   if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
   timeline.mark("map weights", copied_now ? layout->copied_bytes() : 0);

@@ -230,6 +230,10 @@ std::int64_t room_for_kv(const MemoryInfo& memory, std::optional<double> share,
   return memory.free_bytes - static_cast<std::int64_t>(kept_free) - others;
 }
 
+std::int64_t kv_bytes_to_come(KvBacking backing, std::int32_t blocks, const KvLayout& layout) {
+  return backing == KvBacking::kTouched ? 0 : blocks * layout.block_bytes;
+}
+
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
                                  const EngineOptions& options, ThreadPool& pool,
                                  Repacking repacking) {

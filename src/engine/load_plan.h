@@ -60,6 +60,9 @@ Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config
 std::int64_t room_for_kv(const MemoryInfo& memory, std::optional<double> share,
                          std::int64_t others);
 
+// Bytes of KV memory that the system has still to give when the model is loaded, at most.
+std::int64_t kv_bytes_to_come(KvBacking backing, std::int32_t blocks, const KvLayout& layout);
+
 struct LoadPlan {
   ModelRunnerOptions runner;
   KvLayout layout;

@@ -19,6 +19,15 @@ TEST(LoadPlanTest, KvMemoryTakesWhatAShareOfTheDeviceLeaves) {
   EXPECT_EQ(room_for_kv(kMemory, 0.125, 10 * kGiB), -4 * kGiB);
 }
 
+// Memory that was touched at the start is no longer free, so nothing more has to stay free for it.
+TEST(LoadPlanTest, KvMemoryThatWasTouchedIsNotCountedTwice) {
+  KvLayout layout;
+  layout.block_bytes = 1 << 20;
+  EXPECT_EQ(kv_bytes_to_come(KvBacking::kByNeed, 5000, layout), std::int64_t{5000} << 20);
+  EXPECT_EQ(kv_bytes_to_come(KvBacking::kAtStart, 5000, layout), std::int64_t{5000} << 20);
+  EXPECT_EQ(kv_bytes_to_come(KvBacking::kTouched, 5000, layout), 0);
+}
+
 // A model in F16 runs at a fraction of the machine's speed there, which a user should not find out
 // by chance.
 TEST(LoadPlanTest, SaysWhereAnotherDtypeIsFaster) {
