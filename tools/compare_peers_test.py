@@ -79,6 +79,23 @@ class OutputTest(unittest.TestCase):
         with self.assertRaisesRegex(peer_engines.Unavailable, "not installed"):
             peer_engines.run(["/nowhere/llama-bench"])
 
+    def test_quantized_files_are_written_by_llama_quantize_once(self):
+        commands = []
+
+        def write(command, _):
+            commands.append([os.path.basename(word) for word in command])
+            part = next(word for word in command if word.endswith(".part"))
+            with open(part, "w", encoding="utf-8") as out:
+                out.write("w")
+        with tempfile.TemporaryDirectory() as peers, mock.patch.object(peer_engines, "run", write):
+            os.mkdir(os.path.join(peers, "models"))
+            paths = {peer_engines.gguf_file(peers, "at/model", "Q4_0") for _ in range(2)}
+            paths.add(peer_engines.Sluice(peers, 2, sys.executable).prepare("at/model", "q4_0"))
+            self.assertEqual(paths, {os.path.join(peers, "models", "model-Q4_0.gguf")})
+        self.assertEqual(commands, [
+            ["python", "make_gguf.py", "model", "model-BF16.gguf.part", "--type", "BF16"],
+            ["llama-quantize", "model-BF16.gguf", "model-Q4_0.gguf.part", "Q4_0"]])
+
     def test_all_files_of_a_model_are_read_before_a_start(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "one", "weights")
