@@ -12,7 +12,8 @@
 //
 // The cost of attention follows from the model's shape: computing a query-key pair is a known part
 // of a token's matmuls, and reading a position's KV is a known part of reading the weights.
-// Deterministic; O(ranges) a call, no allocation. Owner: StepTimeCorrection. Times in nanoseconds.
+// Deterministic; a call takes time for each pair of ranges, of which there are 17; no allocation.
+// Owner: StepTimeCorrection. Times in nanoseconds.
 #pragma once
 
 #include <array>
