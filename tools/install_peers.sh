@@ -49,6 +49,7 @@ install_llama() {
   for program in llama-batched-bench llama-server llama-quantize; do
     cp "$root/llama/build/bin/$program" "$root/llama/bin/" || return 1
   done
+  rm -f "$root"/models/*-Q[48]_0.gguf # another version's, or not written by llama-quantize
 }
 
 pinned() { # PACKAGE: the line that pins it
